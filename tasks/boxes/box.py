@@ -1,8 +1,9 @@
 """One box of a stage: read the tables it needs, sweep, write the tables it makes and what it finds, leave receipts.
 
-A variable that a box fixes and that the reader of a table does not know has to be summed over all boxes, or minimised:
-every box writes its share, and the reader adds the shares up as it reads them. In the same way a box that a device has
-no memory for is done in parts, which fix further variables: what they share is added up, the rest put side by side.
+A variable that a box fixes and the table's reader does not know must be summed (or minimised) over all boxes. Every box
+writes its partial result, and the reader adds the partial results as it reads them. Similarly, a box that does not fit
+in a device's memory runs in parts that fix further variables: tables without these variables are added up, and the
+others are put side by side.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ Wanted = Mapping[str, Collection[Chunk]]
 
 @dataclass(frozen=True)
 class Box(Generic[T]):
-    """What all boxes of a stage share.
+    """Data shared by all boxes of a stage.
 
     Parameters
     ----------
@@ -55,7 +56,7 @@ class Box(Generic[T]):
     roots : tuple of int
         Tables of the value of everything; none in most stages.
     found : TableSpec or None
-        The array of what the boxes find: for each its weights and its beliefs. Roots go into the receipt.
+        The array of the boxes' results: the weights and beliefs of each box. Roots go into the receipt.
     overlaps : bool
         Whether boxes read and write while others compute.
     device : bool
@@ -95,7 +96,7 @@ def run_box(
     receipts : mapping
         For each input table the receipts of the chunks that the box needs.
     wanted : mapping
-        For each table the chunks to write; those that are there from an earlier run stay as they are.
+        For each table, the chunks to write; existing chunks of an earlier run are kept.
     also : sequence of int
         Further variables that are fixed, one state after the other, because the whole box does not fit the device.
 
@@ -161,7 +162,7 @@ def _on_device(left: Left[Any], receipts: Receipts, threads: int) -> None:
 
 
 def _part_there(left: Left[T], part: States, receipts: Receipts, threads: int) -> None:
-    """Bring the inputs where they are read, sweep, and take what is made."""
+    """Bring the inputs to the device or host that reads them, sweep, and take the results."""
     box = left.box
     program = _lowered(box.program, part) if left.also else box.program
     places = program.algebra.places  # type: ignore[attr-defined]
@@ -172,7 +173,7 @@ def _part_there(left: Left[T], part: States, receipts: Receipts, threads: int) -
 
 
 def _lowered(program: Program[T], part: States) -> Program[T]:
-    """Lower the steps for what a part leaves open."""
+    """Lower the steps for the variables that a part leaves free."""
     sizes = tuple(1 if v in part else n for v, n in enumerate(program.dims))
     steps = tuple(make_step(s.node, s.inputs, s.input_axes, s.axes, sizes, s.lowered.semiring) for s in program.steps)
     return replace(program, steps=steps, algebra=program.algebra.resized(sizes))
@@ -197,7 +198,7 @@ def added_shares(
     for combination in product(*(range(sizes[v]) for v in shared)):
         share = read({**states, **dict(zip(shared, combination, strict=True))})
         total = share if total is None else codec.added(total, share)
-        del share  # what is read next has its place
+        del share  # the next input needs this memory
     assert total is not None
     return total
 
@@ -229,7 +230,7 @@ def _swept(left: Left[T], program: Program[T], tables: Mapping[int, T], states: 
 
 @dataclass
 class Left(Generic[T]):
-    """What a box leaves behind: chunks of stored tables, its beliefs, its roots, and the receipts of all.
+    """The results of a box: chunks of stored tables, its beliefs, its roots, and their receipts.
 
     Parameters
     ----------
@@ -238,11 +239,12 @@ class Left(Generic[T]):
     start : float
         When the box began, by ``time.perf_counter()``.
     pieces : dict
-        For each belief, and each table of a box in parts, what was made of it, by the states of ``also`` that it has.
+        For each belief, and each table of a box in parts, the sums so far, by the states of the variables of ``also``
+        in it.
     roots : list
         Of each part.
     spent : dict
-        What steps of the last part took.
+        Seconds of the steps of the last part.
     """
 
     box: Box[T]
@@ -271,7 +273,7 @@ class Left(Generic[T]):
             self._save(spec, table)
 
     def end(self, live: Mapping[int, T], part: States) -> None:
-        """Take what a part has at its end."""
+        """Take the remaining tables at the end of a part."""
         for node, table in live.items():
             self.take(node, table, part)
         if self.box.roots:
@@ -301,7 +303,7 @@ class Left(Generic[T]):
         return next(step.axes for step in self.box.program.steps if step.node == node)
 
     def _keep(self, node: int, table: T, part: States) -> None:
-        """Keep a part of a table on the host, added to those of the same place."""
+        """Keep a part of a table on the host, added to the parts with the same place."""
         if self.box.device:
             from ..sweeps.device_sweep import fetch
 
@@ -351,7 +353,7 @@ class Left(Generic[T]):
 
 
 def told_steps(spent: Spent) -> dict[str, tuple[float, int]]:
-    """Return what steps took as a receipt has it."""
+    """Return the seconds of steps in the form of a receipt."""
     return {str(node): (round(seconds, 7), times) for node, (seconds, times) in spent.items()}
 
 

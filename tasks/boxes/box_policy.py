@@ -1,4 +1,4 @@
-"""What is tuned of tables that leave memory, listed once. Pure."""
+"""Tuned numbers of tables outside memory. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ..steps.policy import Policy
 
 @dataclass(frozen=True)
 class BoxPolicy(Policy):
-    """The numbers behind boxes, of which those by rows have most; parts are one of so many.
+    """The numbers of boxes, mostly of sparse ones; a part is 1 / the number.
 
     Parameters
     ----------
@@ -19,22 +19,21 @@ class BoxPolicy(Policy):
         The same on a device, where a box takes milliseconds of Python whatever it holds: 1.6 GB of rows in 1,024 boxes
         of a twelfth took 9.6 s on an H100.
     input_copies : int
-        What a box has read takes so many times its bytes.
+        Memory factor of the tables that a box has read.
     chunk_part, device_chunk_part, least_chunk_bytes, most_chunk_bytes : int
-        Chunks of rows are one such part of what a task may take, here or on a device, within these bounds.
+        Chunks of rows are 1 / this of a task's memory, on the host or on a device, within these bounds.
     block_cells : int
-        An array is written as rows in blocks of so many cells.
+        An array is written as rows in blocks of this many cells.
     device_block_cells : int
         The same where the array is on a device: few launches each.
     device_boxes : int
-        Boxes by rows that a device has at a time; each takes one such part of the device's memory. Two of half the
-        size wait for the interpreter, and for threads that read for the other: on an H100 a join of 6.4 GB of stored
-        rows within 322 MB took 1.4 and 1.5 s one at a time, 1.9 and 2.0 two at a time, 4.5 three at a time.
+        Sparse boxes on a device at a time; each gets an equal part of the device's memory. Several smaller boxes wait
+        for the interpreter and for each other's reading threads, so that one at a time is fastest.
     reading_threads, least_shared_read_bytes : int
-        Threads that read the chunks of a box on a device, where those behind the first have so many bytes: eight read
-        twice as fast as three, twelve and sixteen no faster.
+        Threads that read the chunks of a box on a device, and the minimum bytes for each thread after the first. More
+        threads than this are no faster.
     sampled_keys, chunk_samples : int
-        About so many keys of a table in memory, and as many of each chunk, tell how a box is cut.
+        About this many keys of a table in memory, and of each chunk, are sampled to decide how a box is cut.
     least_compressed_bytes : int
         Chunks of keys of fewer bytes stay as they are: a file takes as much.
     compact_part : int
@@ -42,29 +41,29 @@ class BoxPolicy(Policy):
     memory_first : bool
         Whether steps are tried in memory before they are cut into boxes.
     held_part, large_part : int
-        Tables that stay in memory take one such part together, and each of them no more than that.
+        Tables that stay in memory take at most 1 / this together, and each at most 1 / this.
     merged_copies : int
-        Runs, what they become together, and what that takes.
+        Limits for merging runs: their number, the size of the result, and the memory of the merge.
     kept_join_rows : int
-        What took a join of so many rows is stored, and not done again after a stop.
+        Results of joins with at least this many rows are stored, and not computed again after a stop.
     repair_part : int
-        A box that is repaired may take what it took first, if that exceeds what is left by one such part at most.
+        A repaired box may take its first memory if this exceeds the remaining memory by at most 1 / this.
     told_bytes : int
-        Up to so many bytes what the answer is read from is kept in the ledger itself.
+        Maximum bytes of an answer's tables that are stored in the ledger itself.
     summed_out : float
-        What a variable has to gain more, as a part of what is read, to be cut though it is summed out: its boxes make
-        runs of the same rows, which readers merge.
+        Additional gain, as a fraction of the input, that a summed-out variable needs to be cut: its boxes make runs of
+        the same rows, which readers must merge.
     most_cuts : int
         Parts that a box by rows is cut into at once.
     receipt_bytes, run_bytes : int
-        What a receipt, and a run that is read, take in memory.
+        Bytes of a receipt, and of a run that is read, in memory.
     box_receipts : int
-        Receipts that a box by rows leaves at least: its own, and those of a chunk of keys and one of values.
+        Minimum receipts of a sparse box: its own, one of a chunk of keys and one of a chunk of values.
     device_parts : int
-        What parts of a box have in common is computed in each of them: one that needs more of them to fit a device is
-        planned again, or given up.
+        The common work of a box's parts is computed in each part. A box that needs more parts than this to fit a device
+        is planned again, or given up.
     kept_chunk_cells : int
-        A table that is kept for others is cut into chunks of at most so many cells: Zarr reads them whole.
+        Maximum cells of a chunk of a table kept for inspection: Zarr reads whole chunks.
     """
 
     input_part: int = 12

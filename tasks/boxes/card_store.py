@@ -1,4 +1,4 @@
-"""Tables spread over the memory of several cards of one host: each chunk lies on the card that made it, if it can."""
+"""Tables spread over the memory of several cards of one host; each chunk lies on the card that made it, if possible."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class CardTables(ProcessStore):
     cards : int
         Numbered from 0 on, as CUDA does in this process.
     card_bytes : int
-        What the chunks on one card may take together.
+        Maximum bytes of the chunks on one card.
     """
 
     def __init__(self, cards: int, card_bytes: int) -> None:
@@ -40,7 +40,7 @@ class CardTables(ProcessStore):
         self.peaks = [0] * cards
         """The most that it was."""
         self.link_bytes = 0
-        """What cards read from others, and wrote to them."""
+        """Bytes that cards read from and wrote to other cards."""
         self._chunks: dict[Key, tuple[int, Any]] = {}
         self._lock = threading.Lock()
 

@@ -24,7 +24,7 @@ class Codec(Protocol[T]):
 
     @property
     def belief_dtype(self) -> str:
-        """What weights and beliefs are stored as."""
+        """Return the dtype of stored weights and beliefs."""
         ...
 
     def pack(self, table: T) -> Piece:
@@ -32,7 +32,7 @@ class Codec(Protocol[T]):
         ...
 
     def unpack(self, values: Array, parts: Sequence[Piece]) -> T:
-        """Rebuild a table from its values; ``parts`` are views of them with what was kept for each."""
+        """Rebuild a table from its values; ``parts`` are views of them with the stored facts of each part."""
         ...
 
     def added(self, total: T, share: T) -> T:
@@ -124,6 +124,6 @@ def packed_roots(codec: Codec[T], tables: Sequence[T]) -> list[dict[str, Any]]:
 
 
 def root_table(codec: Codec[T], value: Mapping[str, Any], dtype: str) -> T:
-    """Rebuild a root's table, of one entry of this dtype, from what its receipt says."""
+    """Rebuild a root's table, with one entry of this dtype, from its receipt."""
     entry = np.array([value["root"]], dtype=dtype)
     return codec.unpack(entry, [(entry, {name: kept for name, kept in value.items() if name != "root"})])

@@ -1,7 +1,7 @@
 """Receipts of the chunks in a store: taken over, verified, forgotten once a chunk is lost, and tried again.
 
-A receipt says that a chunk was written; a store says whether it is still there. Runners of boxes, dense, by rows or of
-mini-buckets, differ in what they make of lost chunks: they are made again.
+A receipt records that a chunk was written. A store reports whether the chunk still exists. Runners of dense, sparse and
+mini-bucket boxes handle lost chunks in different forms; all recompute them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _ATTEMPTS: Final = 5
 
 
 class Receipts(dict[Key, Receipt]):
-    """What is known of the chunks in a store, by table and chunk.
+    """The receipts of the chunks in a store, by table and chunk.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ class Receipts(dict[Key, Receipt]):
         self._unverified = {*self}
 
     def take(self, receipts: Iterable[Receipt]) -> None:
-        """Keep receipts but for what steps took, which is more than all else and is read from the ledger."""
+        """Keep receipts without the seconds of steps, which take most of the memory and are read from the ledger."""
         for receipt in receipts:
             self.forget([receipt.key])
             self[receipt.key] = replace(receipt, steps={}) if receipt.steps else receipt
@@ -82,21 +82,21 @@ class Receipts(dict[Key, Receipt]):
         return [self[key] for key in keys]
 
     def verify(self) -> list[Key]:
-        """Read every chunk, and forget those that are lost; return their keys."""
+        """Read every chunk, and forget lost chunks; return their keys."""
         lost = self.store.damaged(self.tables(), self)
         self._unverified.clear()
         self.forget(lost)
         return lost
 
     def lost_of_earlier(self, tables: Mapping[str, TableSpec]) -> list[Key]:
-        """Read the chunks of some tables that an earlier run left, once; return the keys of those that are lost."""
+        """Read the chunks of some tables from an earlier run, once; return the keys of lost chunks."""
         found = {key: self[key] for key in self._unverified if key in self and key[0] in tables}
         lost = self.store.damaged(tables, found)
         self._unverified.clear()
         return lost
 
     def delete(self, specs: Collection[TableSpec]) -> None:
-        """Delete tables; first the receipts of what was made from them are forced to disk."""
+        """Delete tables; first, force the receipts of their dependents to disk."""
         self.store.sync()
         for spec in specs:
             self.store.delete(spec)
@@ -114,11 +114,11 @@ class Receipts(dict[Key, Receipt]):
         Parameters
         ----------
         attempt : callable
-            Reads chunks, and perhaps makes those that lack.
+            Reads chunks, and may make missing ones.
         repair : callable
             Makes the chunks that were lost, before the next attempt.
         is_right : callable
-            Whether what was found can be true. If not, chunks are verified: what was read in part had no checksum.
+            Whether the result can be correct. If not, chunks are verified, because partial reads have no checksum.
 
         Raises
         ------

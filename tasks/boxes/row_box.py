@@ -1,6 +1,7 @@
 """One box of a step by rows: read the rows of its inputs within ranges, join, reduce, write a sorted run.
 
-How many rows a box makes is known when it is made: one that does not fit says so, and is cut into smaller ones.
+The number of rows of a box is known only when it is computed: a box that does not fit raises an error, and is cut into
+smaller ones.
 """
 
 from __future__ import annotations
@@ -40,11 +41,11 @@ R = TypeVar("R")
 Path = tuple[int, ...]
 """A box: which part of the whole step it is, which part of that, and so on."""
 
-# Compressed chunks of keys are longer than plain ones by less than a byte for so many.
+# Bytes of a compressed chunk of keys per byte of overhead.
 _KEY_BYTES_OF_A_HEADER: Final = 128
 
 
-# What the lowered steps of a step's boxes may take, and what one does.
+# Memory for the lowered steps of a step's boxes, and bytes of one of them.
 _STEPS_BYTES: Final = 1 << 18
 _STEP_BYTES: Final = 1 << 14
 
@@ -58,7 +59,7 @@ class TooMuchToReadError(RowsNoRoomError):
 
 
 class RowsAlgebra(Algebra[T], Protocol[T]):
-    """What boxes need of an algebra of rows."""
+    """The operations that boxes need from an algebra of sparse tables."""
 
     def in_room(self, room: MemoryAccount) -> Self:
         """Return the algebra with another account."""
@@ -69,25 +70,25 @@ class RowsAlgebra(Algebra[T], Protocol[T]):
         ...
 
     def restored(self, values: NDArray[Any], kept: Mapping[str, Any]) -> T:
-        """Return an array of all cells with what belongs to its values besides."""
+        """Return a dense array with the facts of its values."""
         ...
 
     def within(self, table: T, axes: Sequence[int], ranges: Ranges) -> T:
-        """Return the part of a table within ranges, whose states count from there."""
+        """Return the part of a table within ranges; states count from the start of each range."""
         ...
 
     def united(self, parts: Sequence[tuple[Relation, Mapping[str, Any]]]) -> T:
-        """Return the sum of runs, each with what belongs to its values besides."""
+        """Return the sum of runs, each with the facts of its values."""
         ...
 
     def made(self, step: Step, table: T) -> T:
-        """Return what a step made elsewhere as it is kept."""
+        """Return the table of a step, computed elsewhere, in its stored form."""
         ...
 
 
 @dataclass(frozen=True)
 class RowBoxes(Generic[T]):
-    """What all boxes of a step share.
+    """Data shared by all boxes of a step.
 
     Parameters
     ----------
@@ -105,7 +106,7 @@ class RowBoxes(Generic[T]):
     name : str
         Of the table that the boxes write.
     nbytes : int
-        What a box may take, of a device's memory if it runs there.
+        Memory limit of a box; device memory if it runs there.
     device : bool
         Whether boxes run on a device: the algebra is one for it, ``held`` is on the host.
     """
@@ -123,7 +124,7 @@ class RowBoxes(Generic[T]):
 
     @property
     def read_bytes(self) -> int:
-        """What a box may read."""
+        """Maximum bytes that a box may read."""
         policy = BoxPolicy.current()
         return self.nbytes // (policy.device_input_part if self.device else policy.input_part)
 
@@ -170,7 +171,7 @@ class RowBoxes(Generic[T]):
 
 
 def run_row_box(boxes: RowBoxes[Any], path: Path, ranges: Ranges, threads: int) -> list[Receipt]:
-    """Task: do a box; returns its receipts, which are in the ledger by then, that of the box last.
+    """Task: run a box, and return its receipts, which are already in the ledger, with the box's receipt last.
 
     Raises
     ------
@@ -249,7 +250,7 @@ def box_there(
     Parameters
     ----------
     ranges : mapping, optional
-        What the box is cut to; by default whatever it was cut to.
+        The ranges of the box; by default any ranges.
     """
     folder, key, name = store.folder, (table, path), _run_name(table, path)
     if folder is None or not (folder / keys_name(name)).exists():
@@ -269,7 +270,7 @@ def box_there(
 
 @dataclass
 class _Box(Generic[T]):
-    """A box on its way: what was there of it before, and what its join took."""
+    """A box under way: its earlier chunks, and the work of its join."""
 
     boxes: RowBoxes[T]
     path: Path
@@ -289,7 +290,7 @@ class _Box(Generic[T]):
         for runs in self.boxes.stored.values():
             for run in runs:
                 chunks = run.chunks_within(self.ranges)
-                # of those at both ends a part is within the ranges
+                # at both ends, only a part of a chunk is within the ranges
                 each = run.chunk_rows * run.row_bytes
                 nbytes += max(len(chunks) - 2, 0) * each
                 whole += len(chunks) * each
@@ -353,7 +354,7 @@ def read_table(
     nbytes = 0
     for run in runs:
         found: list[Relation] = []
-        # with the two at its ends, of which parts are within the ranges
+        # two more chunks at the ends, which are only partly within the ranges
         together = limit // (run.chunk_rows * run.row_bytes) + 2 if there else 1
         for part in run.read(store, ranges, there=there, together=together):
             nbytes += part.nbytes
@@ -370,20 +371,20 @@ def read_table(
 
 
 def chunk_bytes(nbytes: int, *, device: bool) -> int:
-    """Return how large chunks are where a task may take so many bytes."""
+    """Return the size of chunks for a task's memory limit."""
     policy = BoxPolicy.current()
     part = policy.device_chunk_part if device else policy.chunk_part
     return min(max(nbytes // part, policy.least_chunk_bytes), policy.most_chunk_bytes)
 
 
 def even_chunks(rows: int, most: int) -> int:
-    """Return how many rows chunks have of which none has more than ``most``: the last one is filled up with few."""
+    """Return the rows per chunk so that no chunk exceeds ``most`` and the last one needs little filling."""
     chunks = max(1, -(-rows // max(1, most)))
     return max(1, -(-rows // chunks))
 
 
 def most_stored_bytes(rows: int, keys: Keys, itemsize: int) -> int:
-    """Return the bytes that so many rows take at most in chunk files, in however many runs."""
+    """Return the maximum bytes of ``rows`` rows in chunk files, for any number of runs."""
     key_bytes = 8 * keys.n_words
     filled = rows + rows // max(1, BoxPolicy.current().least_chunk_bytes // (key_bytes + itemsize))
     return filled * (key_bytes + itemsize) + filled * key_bytes // _KEY_BYTES_OF_A_HEADER
@@ -408,8 +409,8 @@ def stored_run(
     ranges : mapping
         Those that the table is within; its states count from there.
     before : RowRun, optional
-        Of which the chunks are that are there. What a box may take, from which their rows follow, may differ today, and
-        so may the scale of the values: then all chunks are written.
+        Existing chunks of the run. The memory limit, which determines their rows, or the scale of the values may have
+        changed; then all chunks are written.
     """
     keys = boxes.keys
     bare, kept = boxes.algebra.resized(sizes_within(boxes.sizes, ranges)).keyed(table, boxes.step.axes)

@@ -1,7 +1,7 @@
 """Tables of rows between steps: sorted runs, each two arrays of chunks, its keys and its values.
 
-The arrays are those of any stored table, with the number of the chunk as first axis; the last chunk is filled up with
-ones. What a reader needs to know is in the receipts: how many rows a chunk has, its first key, and some of its keys.
+The arrays are stored like those of any table, with the number of the chunk as first axis; the last chunk is filled up
+with ones. The receipts hold all facts for readers: the rows of a chunk, its first key, and some of its keys.
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ class RowRun:
     Parameters
     ----------
     name : str
-        Of its arrays but for their ends.
+        Name of its arrays without their suffixes.
     keys : Keys
     rows, chunk_rows : int
         Of the run, and of each chunk but the last.
     dtype : str
         Of the values.
     kept : mapping
-        What belongs to the values besides.
+        Facts of the values.
     receipts : sequence of (Receipt, Receipt)
         Of the keys and the values of each chunk.
     ranges : mapping
-        What the box that wrote it was cut to: all rows are within them.
+        Ranges of the box that wrote it: all rows are within them.
     """
 
     name: str
@@ -92,7 +92,8 @@ class RowRun:
 
     @property
     def _attributes(self) -> dict[str, Any]:
-        """What both arrays say of themselves: the state of a variable is ``word >> shift & (2**bits - 1)`` of a key."""
+        """Return the attributes of both arrays: the state of a variable is ``word >> shift & (2**bits - 1)`` of a key.
+        """
         fields = [[v, *self.keys.fields[v]] for v in self.keys.variables if v in self.keys.fields]
         told = {"kind": "sorted rows, filled up with ones", "step": int(self.name.split("_")[1]), "rows": self.rows}
         return {**told, **self.kept, "variable_word_shift_bits": fields}
@@ -143,7 +144,7 @@ class RowRun:
         return KeysWithin(self.keys, left)
 
     def between(self, wanted: KeysWithin) -> list[int]:
-        """Return the chunks that may have rows within ranges: those between whose ends there is such a key."""
+        """Return the chunks that may have rows within ranges: chunks with such a key between their ends."""
         ranges, firsts = wanted.ranges, comparable(self.firsts)
         start, stop = (int(np.searchsorted(firsts, comparable(end), side="right")[0]) for end in wanted.ends)
         start = max(start - 1, 0)
@@ -184,7 +185,7 @@ class RowRun:
             entries = _room(values, len(group), there=True) if there else None
             if entries is None:
                 store.load(words, found, ours, {}, group[0])
-            else:  # one wait for all files takes less than values that nobody wants
+            else:  # waiting once for all files takes less than reading unneeded values
                 store.load_together([(words, found, ours), (values, entries, theirs)], {}, group[0])
             found = found.reshape(-1, self.keys.n_words)[:rows]
             chosen = wanted.where(found)
@@ -245,7 +246,7 @@ def values_name(run: str) -> str:
 
 
 def _told(part: Relation) -> dict[str, Any]:
-    """What is known of a chunk without reading it."""
+    """Return the facts of a chunk that are known without reading it."""
     chosen = _spread(len(part), BoxPolicy.current().chunk_samples)
     # many lists of numbers take far more memory than texts
     words = arrays.on_host(part.words[chosen])
@@ -260,7 +261,7 @@ def _spread(rows: int, samples: int) -> NDArray[np.int64]:
 
 
 def _chunks(blocks: Iterable[Relation], rows: int) -> Iterator[Relation]:
-    """Cut blocks that follow each other into parts of so many rows, the last one perhaps of fewer."""
+    """Cut consecutive blocks into parts of ``rows`` rows; the last part may be shorter."""
     waiting: list[Relation] = []
     count = 0
     for block in blocks:
@@ -277,7 +278,7 @@ def _chunks(blocks: Iterable[Relation], rows: int) -> Iterator[Relation]:
 
 
 def blocks_of(table: Dense | Relation, semiring: Semiring) -> Iterator[Relation]:
-    """Yield the rows of a table in their order, those of an array of all cells block by block."""
+    """Yield the rows of a table in order; a dense array block by block."""
     if isinstance(table, Relation):
         yield table
         return

@@ -21,12 +21,12 @@ from ..gpu.arrays import on_host
 
 Array = NDArray[Any]
 Chunk = tuple[int, ...]
-#: What is sampled of arrays that may be on a device.
+#: Sampled cells of arrays that may be on a device.
 SAMPLED_CELLS: Final = 1 << 20
 Written = tuple[Chunk, int, int]
 """A chunk, the bytes it takes where it is stored, and their checksum."""
 Loaded = tuple[TableSpec, Any, Sequence[Receipt]]
-"""A table, what is filled, and of which chunks."""
+"""A table, the array to fill, and the receipts of its chunks."""
 
 
 class Store(Protocol):
@@ -42,7 +42,7 @@ class Store(Protocol):
         ...
 
     def damaged(self, specs: Mapping[str, TableSpec], receipts: Mapping[Key, Receipt]) -> list[Key]:
-        """Verify every chunk; return the keys of those that differ from their receipt."""
+        """Verify every chunk; return the keys of chunks that differ from their receipt."""
         ...
 
     def create(self, spec: TableSpec) -> None:
@@ -196,7 +196,7 @@ class ChunkFiles:
 
 
 class ProcessStore:
-    """What all stores do whose chunks do not outlive this process."""
+    """Common behaviour of stores whose chunks end with this process."""
 
     folder: Place | None = None
 

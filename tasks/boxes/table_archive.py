@@ -1,4 +1,4 @@
-"""Tables of a sweep in memory that are written to a store on the way, for whoever wants to look at them afterwards."""
+"""Tables of an in-memory sweep that are written to a store during the sweep, for inspection."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class TableArchive(Generic[T]):
     names : callable
         Returns the names of some variables.
     told_of : callable
-        What an array says of itself, from the number of its table and its axes.
+        Returns the attributes of an array, from the number of its table and its axes.
     """
 
     store: ChunkFiles

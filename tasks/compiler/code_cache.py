@@ -1,11 +1,11 @@
 """Where the machine code of compiled loops is kept, in files that other processes, installations and machines can use.
 
-A file is found by what its code was made from: the sources of the function and of the modules that it may inline, the
-types of its arguments, the compiler, the processor. So it outlives a reinstallation, never fits another version, and
-many processes may write the same file at once. Nothing here needs a compiler.
+A file is found by the inputs of its code: the sources of the function and of the modules that it may inline, the types
+of its arguments, the compiler, the processor. A file therefore survives a reinstallation, never fits another version,
+and may be written by many processes at the same time. Nothing here needs a compiler.
 
-Whoever can write such files can run whatever they like in the processes that load them. So folders and files are left
-alone that others may write to than this user, root, and the owner of the package itself.
+A user who can write these files can run any code in the processes that load them. Folders and files are therefore
+ignored if users other than this user, root, and the owner of the package may write to them.
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ def code_folders(source: Path) -> tuple[Path, ...]:
     return tuple(found)
 
 
-#: Where folders for machine code are that were looked at, and whether they were there: what was there then, nobody else
-#: can have changed since.
+#: Folders for machine code that were examined, and whether they existed. An existing folder cannot have been changed by
+#: others since.
 _places: dict[Path, tuple[Path, bool]] = {}
 
 
 def _place_of(root: Path) -> Path:
-    """Return where a folder for machine code is, without links; refuse one that others may write to."""
+    """Return the real path of a folder for machine code; refuse a folder that others may write to."""
     place, there = _places.get(root, (root, False))
     if root not in _places or (not there and os.path.lexists(place)):
         place = check_folder(root, owners())
@@ -143,7 +143,7 @@ def is_compiled(module: str, function: str) -> bool:
 
 @cache
 def sources_digest(source: Path) -> str:
-    """Return a digest of what code of a module is made from."""
+    """Return a digest of the sources of a module's code."""
     digest = sha256()
     for path in sorted(sources_of(source)):
         digest.update(sha256(path.read_bytes()).digest())
@@ -151,7 +151,7 @@ def sources_digest(source: Path) -> str:
 
 
 def sources_of(source: Path) -> set[Path]:
-    """Return a module and all modules of the package that it imports, but for the compiler's own."""
+    """Return a module and all modules of the package that it imports, without the compiler's own."""
     found, waiting = {source}, [source]
     while waiting:
         fresh = {path for path in _imported(waiting.pop()) if path != _COMPILER} - found
@@ -174,7 +174,7 @@ def _imported(source: Path) -> tuple[Path, ...]:
 
 
 def seconds_to_compile(module: str, function: str, seconds: float) -> float:
-    """Return what compiling loops takes: so many CPU seconds, as they are weighed; 0 where they are, or shall be."""
+    """Return the weighted seconds of compiling loops; 0 if they are compiled, or must be."""
     known = _impatient[0] or f"{PACKAGE.name}.{module}" in sys.modules or is_compiled(module, function)
     return 0.0 if known else seconds * CompilerPolicy.current().weight
 
@@ -211,10 +211,11 @@ class Patience:
         self._spent = 0.0
 
     def ends(self, seconds: float, ahead: float = 0.0) -> bool:
-        """Return whether loops should do what takes NumPy so many seconds, and likely more ``ahead``.
+        """Return whether loops should replace NumPy for work of ``seconds`` seconds, with ``ahead`` more seconds
+        likely.
 
-        If not, these seconds are spent. Compiling takes too long to be begun for what is only likely, and is not begun
-        where it would not end in the time that is left.
+        If not, these seconds count as spent. Compilation takes too long to begin for work that is only likely, and does
+        not begin if it would exceed the remaining time.
         """
         if not may_compile(self._compiling) and not is_compiled(self._module, self._function):
             return False
@@ -231,8 +232,8 @@ class Patience:
 
 # Whether compiled kernels pay: importing and starting the compiler costs what NumPy does millions of cells in.
 
-# NumPy sweeps 1.5 to 3 x 10^8 cells in a second: so many take as long as importing a compiler and loading loops, .2 CPU
-# seconds. From then on compiled loops are faster for far fewer.
+# Cells that NumPy sweeps, at 1.5 to 3 x 10^8 per second, in the time of importing a compiler and loading loops, 0.2 CPU
+# seconds. Once the compiler is loaded, compiled loops are faster from far fewer cells on.
 COLD_CELLS = 3 << 24
 _WARM_CELLS = 1 << 17
 # In the worst case NumPy sweeps that many in a second: as long as it takes less than compiling would, it goes on.
@@ -244,10 +245,10 @@ _PATIENCE = Patience("tasks.cpu.stream_loops", "stream", loading=_LOADING)
 
 
 def compiler_pays(cells: int) -> bool:
-    """Return whether a run that sweeps so many cells should use compiled kernels.
+    """Return whether a run with ``cells`` cells should use compiled kernels.
 
-    As soon as the runs of this process have so many cells together that loading a compiler would have paid, it is
-    loaded; a process that goes on asking is as fast as one that began with a large run.
+    The compiler is loaded as soon as the runs of this process together have so many cells that loading it earlier would
+    have paid. A process with many small runs is then as fast as one that began with a large run.
     """
     if cells < _WARM_CELLS:
         return False

@@ -29,7 +29,7 @@ _CHILD = f"import sys; sys.path.insert(0, {str(_FOLDER)!r}); from {__name__} imp
 _LOOK_SECONDS = 0.05
 
 _Key = tuple[str, str, str, Path]
-#: The processes that were started, by module, function, types and cache folder; also those that ended.
+#: The started processes, by module, function, types and cache folder, including ended ones.
 _begun: dict[_Key, subprocess.Popen[bytes]] = {}
 _lock = Lock()
 
@@ -79,7 +79,7 @@ def is_begun(function: Callable[..., Any], signature: Any) -> bool:
 
 
 def await_any(stop: Callable[[], bool], longest: float = math.inf) -> bool:
-    """Wait until one of the processes that compile now ends, the caller says so, or so many seconds are over.
+    """Wait until a compiling process ends, the caller says so, or ``longest`` seconds are over.
 
     Returns
     -------

@@ -48,7 +48,7 @@ class NotCompiledError(Exception):
 
 @contextmanager
 def compiled_until(seconds: float) -> Iterator[None]:
-    """Let nothing be compiled that is not ready in so many seconds; an earlier end that was set before stays."""
+    """Compile nothing that would not be ready within ``seconds`` seconds; an earlier deadline stays."""
     token = _until.set(min(_until.get(), clock() + seconds))
     try:
         yield
@@ -57,7 +57,7 @@ def compiled_until(seconds: float) -> Iterator[None]:
 
 
 def may_compile(seconds: float) -> bool:
-    """Whether what takes so many seconds to compile may be begun."""
+    """Return whether a compilation of ``seconds`` seconds may begin."""
     until = _until.get()
     return until == math.inf or clock() + seconds <= until
 
@@ -96,8 +96,8 @@ def compiled_or(compiled: Callable[[], T], plain: Callable[[], T]) -> T:
     Parameters
     ----------
     compiled : callable
-        Calls compiled loops. It may be called in vain, and must not have changed anything by the time that it calls
-        the last of its loops for the first time, except for what `plain` overwrites.
+        Calls compiled loops. The call may fail because a loop is not compiled. Until the last loop is called for the
+        first time, it must not change anything except data that `plain` overwrites.
     plain : callable
         Does the same without them.
     """

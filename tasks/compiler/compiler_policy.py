@@ -1,4 +1,4 @@
-"""What is tuned of compiling, listed once. Pure."""
+"""Tuned numbers of compiling. Pure."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ class CompilerPolicy(Policy):
     Parameters
     ----------
     weight : float
-        What compiling is weighed by against what it saves. Tests that have to do the same whatever is compiled put 0:
-        all that may be compiled is compiled then.
+        Weight of compilation time against the time that it saves. Tests that must not depend on compiled code put 0:
+        then all loops are compiled immediately.
     """
 
     weight: float = 1.0

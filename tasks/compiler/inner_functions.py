@@ -1,10 +1,9 @@
 """Functions that are compiled for others are code to be inlined in these, and nothing more.
 
-Numba makes every function complete when it is compiled: optimised, as machine code, with all that it calls, and with
-two wrappers for callers in Python and C; and then all of it again for the function that calls it. For those that
-nobody else calls this is in vain, half of what large loops take. So an inner function of a loop whose code is kept is
-the code of its own body only.
-Where Python calls one later, it is compiled once more, complete.
+Numba completes every function that it compiles: optimised machine code with all called functions, and two wrappers for
+callers in Python and C. It then repeats all this for each calling function. For inner functions without other callers
+this is wasted, and takes half of the time of large loops. An inner function of a loop with cached code is therefore
+compiled to the code of its own body only. If Python calls it later, it is compiled again, completely.
 
 Who refers to an array is counted only in functions that make some: loops that only read and write arrays would have
 code for each use of each of them. This uses inner parts of Numba's, see :mod:`.numba_parts`.
@@ -20,11 +19,11 @@ from numba.core.compiler_lock import global_compiler_lock
 
 from .kept_code import KeptCode
 
-#: Of the functions that are being compiled, the outermost first, whether their code is kept. Whoever holds the
-#: compiler's lock may read and change it.
+#: For each function being compiled, outermost first, whether its code is cached. Only the holder of the compiler's lock
+#: may read and change it.
 _compiled: list[bool] = []
 
-#: What was code only before Python called it. Compiled code may hold addresses of its constants.
+#: Body-only code of functions that Python called later. Compiled code may hold addresses of its constants.
 _replaced: list[Any] = []
 
 _KNOWN: tuple[Any, ...] = (types.IntegerLiteral, types.BooleanLiteral)
@@ -40,7 +39,7 @@ def is_inner() -> bool:
 
 
 def compile_inner_code_only() -> None:
-    """Leave inner functions to the optimisation, and to the machine code, of those that call them."""
+    """Leave the optimisation and machine code of inner functions to their callers."""
     context: Any = cpu.CPUContext
     for name in ("create_cpython_wrapper", "create_cfunc_wrapper"):
         _replace(context, name, _only_for_outer)
@@ -59,8 +58,8 @@ def refuse_uncounted_arrays() -> None:
 def widen_arguments(function: Any) -> None:
     """Compile a function for numbers, whether its callers know them or not.
 
-    Numba compiles it for a number that stands in a call, and again for others: also where a variable that was one at
-    first has others later, so that the first time is in vain.
+    Numba compiles a function for a literal number in a call, and again for other values. This also happens if a
+    variable holds a literal first and other values later, so that the first compilation is wasted.
     """
     plain = function._compiler.fold_argument_types
     unliteral: Callable[[Any], Any] = types.unliteral
@@ -73,7 +72,7 @@ def widen_arguments(function: Any) -> None:
 
 
 def _replace(owner: Any, name: str, method: Callable[..., Any]) -> None:
-    """Replace a method by one that is given what it replaces."""
+    """Replace a method by a function that receives the original method."""
     plain = getattr(owner, name)
 
     def replaced(*args: Any, **named: Any) -> Any:
@@ -93,13 +92,13 @@ def _typed(plain: Callable[..., bool], self: Any, state: Any) -> bool:
 
 
 def _only_for_outer(plain: Callable[..., None], *args: Any, **named: Any) -> None:
-    """Make a wrapper, unless nobody would call it."""
+    """Make a wrapper, unless it would have no caller."""
     if not is_inner():
         plain(*args, **named)
 
 
 def _executable(plain: Callable[..., Any], self: Any, library: Any, function: Any, constants: Any) -> Any:
-    """Return what Python calls; its inner functions are told where their constants are."""
+    """Return the object that Python calls; its inner functions receive the addresses of their constants."""
     if is_inner():
         library.finalize()
         return _CodeOnly()
@@ -112,7 +111,7 @@ def _executable(plain: Callable[..., Any], self: Any, library: Any, function: An
 
 
 def _finalized(plain: Callable[[Any], None], self: Any) -> None:
-    """Finish a library: an inner one is its own code only, another one has that of all inner ones too."""
+    """Finish a library: an inner library holds its own code only, another library also the code of all inner ones."""
     if is_inner():
         self._finalize_dynamic_globals()
         self._finalized = self.is_code_only = True
@@ -127,7 +126,7 @@ def _finalized(plain: Callable[[Any], None], self: Any) -> None:
 def _linked(library: Any) -> list[Any]:
     """List what a library is linked with, and what the inner ones among these are, each after all that call it.
 
-    What nothing calls yet is left out by the linker, and would be missed by what comes later.
+    The linker omits functions without present callers, which later code would miss.
     """
     found: dict[Any, None] = {}
     seen = set[Any]()
@@ -145,7 +144,7 @@ def _linked(library: Any) -> list[Any]:
 
 
 def _optimised(plain: Callable[..., None], self: Any, module: Any) -> None:
-    """Prepare the functions of a module, those that have code; a pass manager is made for each otherwise."""
+    """Prepare the functions of a module that have code; otherwise a pass manager is made for each function."""
     module.data_layout = self._codegen._data_layout
     passes, builder = self._codegen._function_pass_manager()
     for function in module.functions:
@@ -154,7 +153,7 @@ def _optimised(plain: Callable[..., None], self: Any, module: Any) -> None:
 
 
 def _added(plain: Callable[..., None], self: Any, result: Any) -> None:
-    """Note what was compiled; what cannot be entered is not among what Python calls."""
+    """Record a compiled function; a function without an entry point is hidden from Python's calls."""
     if isinstance(result.entry_point, _CodeOnly):
         self.overloads[tuple(result.signature.args)] = result
     else:
@@ -162,7 +161,7 @@ def _added(plain: Callable[..., None], self: Any, result: Any) -> None:
 
 
 def _complete(plain: Callable[..., Any], self: Any, signature: Any) -> Any:
-    """Compile a function; what is there as code only is made complete where no other function asks."""
+    """Compile a function. Body-only code is completed if no other function requests it."""
     with global_compiler_lock:
         if not _compiled:
             for given, result in [*self.overloads.items()]:

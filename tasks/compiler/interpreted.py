@@ -79,9 +79,9 @@ def run_interpreted(function: Callable[..., Any], *arguments: Any, replaced: Rep
     function : callable
         A function that :func:`.jit.njit` made.
     *arguments
-        Arrays are read and written in place. They are passed as memory views, whose entries are plain numbers.
+        Arrays are read and written in place. They are passed as memory views, with entries as plain numbers.
     replaced : tuple of (str, callable)
-        Inner functions that are called instead of those of these names.
+        Inner functions that replace the functions of these names.
 
     Returns
     -------

@@ -68,7 +68,7 @@ def _optimise_less(dispatcher: Any) -> None:
 
 
 def _keep_plainly(dispatcher: Any, source: Path) -> None:
-    """Let Numba keep it, in a folder that is named after all that the code is made from, of which Numba knows less."""
+    """Let Numba cache it in a folder named after all sources of the code; Numba knows fewer of them."""
     folder = next(iter(code_folders(source)), None)
     if folder is None:
         return
@@ -83,7 +83,7 @@ def _keep_plainly(dispatcher: Any, source: Path) -> None:
 
 
 class _Clock(event.Listener):
-    """Counts the time that compiling takes, and tells of it; what one function needs is part of that one's time.
+    """Counts the seconds of compilation, and reports them; nested compilations count as part of the outer one.
 
     Signals wait for the end of it.
     """

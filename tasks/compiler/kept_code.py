@@ -1,4 +1,4 @@
-"""Machine code in files of ours: loading it takes none of what it was compiled with.
+"""Machine code in our own files: loading it needs nothing of its compilation.
 
 Other modules, bitcode, and Numba's memory management stay as they are until something is compiled. This uses inner
 parts of Numba's, see :mod:`.numba_parts`.
@@ -31,7 +31,7 @@ from .compile_beside import compiled_beside, is_begun
 from .compile_limits import SECONDS_PER_BYTE, NotCompiledError, is_limited, may_compile
 from .signals import uninterrupted
 
-#: Names the code that is generated beside that of the functions.
+#: Names the generated code beside the functions' code.
 _GENERATED = sources_digest(Path(signals.__file__))
 
 
@@ -85,7 +85,7 @@ class KeptCode(_Cache):
         return str(code_roots()[0])
 
     def load_overload(self, signature: Any, target_context: Any) -> Any:
-        """Return what was compiled for these types, None if it was not.
+        """Return the compiled code for these types; None if there is none.
 
         Raises
         ------
@@ -101,7 +101,7 @@ class KeptCode(_Cache):
         return found
 
     def _kept_overload(self, signature: Any, target_context: Any) -> Any:
-        """Return what is in a file for these types, None if nothing is."""
+        """Return the code in a file for these types; None if there is none."""
         _know_helpers()
         name = self._file_name(signature, target_context.codegen())
         for folder in code_folders(self._file):
@@ -112,7 +112,7 @@ class KeptCode(_Cache):
         return None
 
     def save_overload(self, signature: Any, result: Any) -> None:
-        """Keep what was compiled for these types."""
+        """Store the compiled code for these types."""
         if result.library.has_dynamic_globals or result.lifted:
             return
         dumps: Callable[[Any], bytes] = serialize.dumps
@@ -155,7 +155,7 @@ class _CodeReader(pickle.Unpickler):
 
 
 def _environment(module: str, constants: list[Any], name: str) -> Any:
-    """Return the constants of compiled code; the module that it was written in is only named if nobody needs it."""
+    """Return the constants of compiled code. If its module is not needed, only its name is used."""
     lookup: Callable[[str], Any] = environment.lookup_environment
     found = lookup(name)
     if found is None:
@@ -197,12 +197,12 @@ def _loaded(target_context: Any, library_data: Any, function: Any, *parts: Any) 
         The library's name, its kind, which is "object", and object code with bitcode.
     function : numba.core.funcdesc.FunctionDescriptor
     *parts
-        What ``CompileResult._rebuild`` takes besides, in its order.
+        Further arguments of ``CompileResult._rebuild``, in its order.
 
     Returns
     -------
     numba.core.compiler.CompileResult
-        Whose entry point can be called.
+        The function descriptor with a callable entry point.
     """
     codegen = target_context.codegen()
     name, kind, (code, bitcode) = library_data

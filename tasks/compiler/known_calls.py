@@ -1,9 +1,9 @@
-"""What Numba finds again and again while it compiles, found once.
+"""Results that Numba computes repeatedly during compilation, cached.
 
-It tries all that an operator may mean for every place where that stands, strings, lists and universal functions of
-NumPy's first, and words what does not fit each time, in colours where it can; and it looks for variables in line
-numbers and names. Here a call of a function of Numba's on numbers and arrays has the type that it had in its first
-place, and words have no colours. This uses inner parts of Numba's, see :mod:`.numba_parts`.
+Numba tries all meanings of an operator at every place, starting with strings, lists and NumPy's universal functions. It
+words every failure, in colours if possible, and searches line numbers and names for variables. Here a call of a Numba
+function on numbers and arrays gets the type of its first occurrence, and messages have no colours. This uses inner
+parts of Numba, see :mod:`.numba_parts`.
 """
 
 from __future__ import annotations

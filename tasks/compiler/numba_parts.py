@@ -1,8 +1,8 @@
 """The versions of Numba whose inner parts are known, and what is done with others.
 
-Files of machine code that load quickly, functions that survive Ctrl-C, vectors and calls by address use parts that
-Numba may change in any version. With a version that was not tested, or where a part is missing, loops are compiled and
-kept as Numba does it by itself, and what vectors do is done by NumPy: slower, with the same results.
+Fast-loading files of machine code, functions that survive Ctrl-C, vectors and calls by address use parts that Numba may
+change in any version. With an untested version, or if a part is missing, loops are compiled and cached by plain Numba,
+and NumPy replaces vectors: slower, with the same results.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, Final
 #: The first and the last version with which the tests were run.
 TESTED: Final = (0, 62), (0, 68)
 
-# What is used, by module.
+# The used parts, by module.
 _PARTS: Final = {
     "numba.core.base": ("BaseContext.get_dummy_value", "BaseContext.make_tuple", "BaseContext.get_executable"),
     "numba.core.caching": ("NullCache", "_Cache"),
@@ -63,7 +63,7 @@ def unknown_numba() -> str:
 
 
 def said_so_far() -> str:
-    """Return what :func:`unknown_numba` found in this process, if anything asked."""
+    """Return the result of :func:`unknown_numba` in this process, if it was called."""
     return unknown_numba() if unknown_numba.cache_info().currsize else ""
 
 

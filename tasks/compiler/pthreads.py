@@ -18,9 +18,8 @@ from numpy.typing import NDArray
 from .jit import njit
 from .vectors import element_pointer, intrinsic, put_word, word
 
-# Compiled functions that call each other by address: what one contains is compiled again in every one around it.
-#
-# What they share is told by address too: a call from Python takes as long as it has arguments to look at.
+# Compiled functions that call each other by address. Otherwise an inner function is compiled again within every caller.
+# Shared data is also passed by address, because the time of a call from Python grows with its arguments.
 
 
 def address_of(function: Any, *examples: Any) -> int:
@@ -55,7 +54,7 @@ _TYPERS: dict[int, Callable[..., Any]] = {
 
 
 def calling(arity: int) -> Any:
-    """Return what calls a function at an address with some arguments; it returns and raises nothing.
+    """Return an intrinsic that calls the function at an address with some arguments; it returns and raises nothing.
 
     Numbers are given as int64.
     """
@@ -63,7 +62,7 @@ def calling(arity: int) -> Any:
 
 
 def reader(kind: Any) -> Any:
-    """Return what loads a named tuple of int64 from the words at an address."""
+    """Return an intrinsic that loads a named tuple of int64 from the words at an address."""
     fields = len(kind._fields)
     named: Callable[..., Any] = types.NamedUniTuple
     loaded_type = named(types.int64, fields, kind)
@@ -82,7 +81,7 @@ def reader(kind: Any) -> Any:
 _create: Any = types.ExternalFunction("pthread_create", types.int32(types.int64, types.int64, types.int64, types.int64))
 _join: Any = types.ExternalFunction("pthread_join", types.int32(types.int64, types.int64))
 
-# Words that each thread has, a cache line. What one returns is written to the first.
+# Words of each thread, one cache line. The first receives the returned value.
 _WORDS: Final = 8
 _RETURNED, _WORK, _GIVEN, _ENTRY, _THREADS, _NUMBER, _HANDLE, _STARTED = range(_WORDS)
 
@@ -93,7 +92,7 @@ _call_work = calling(2)
 def _first_argument(typing: Any) -> Any:
     """Return the address that the system gives to the first function of a thread.
 
-    It is where Numba's functions have the address of their result, so that of this one is the first word there.
+    Numba's functions have the address of their result there; the first word at this address belongs to this function.
     """
 
     def emit(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
@@ -120,12 +119,13 @@ def _go(block: int) -> None:
 
 @njit(nogil=True, cache=True)
 def _enter() -> None:
-    """What a thread begins with."""
+    """The entry function of a thread."""
     _go(_first_argument())
 
 
 def blocks(threads: int, work: int, given: int) -> NDArray[np.int64]:
-    """Return what :func:`together` reads: the function at an address is called with a word and the thread's number."""
+    """Return the input of :func:`together`: the function at an address is called with a word and the thread's number.
+    """
     rows = [(0, work, given, _entry(), threads, number, 0, 0) for number in range(threads)]
     return np.array(rows, np.int64)
 
@@ -139,7 +139,7 @@ def _entry() -> int:
 def together(where: int) -> None:
     """Work in as many threads as :func:`blocks` at an address are for, this one among them, until all are done.
 
-    Where the system starts no more, those that there are do it.
+    If the system starts no more threads, the running threads do the work.
     """
     _go(where)
 
@@ -155,7 +155,7 @@ _sleep: Any = types.ExternalFunction("usleep", types.int32(types.uint32))
 
 @intrinsic
 def fetch_add(typing: Any, address: Any, index: Any, value: Any) -> Any:
-    """Add to one int64 of the array at an address; return what it was."""
+    """Add to one int64 of the array at an address; return its earlier value."""
 
     def emit(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
         pointer = element_pointer(builder, args[0], args[1], _WORD)
@@ -166,7 +166,7 @@ def fetch_add(typing: Any, address: Any, index: Any, value: Any) -> Any:
 
 @intrinsic
 def published(typing: Any, address: Any, index: Any) -> Any:
-    """Load one int64; what was written before it was stored is seen after this."""
+    """Load one int64; writes before its store are visible afterwards."""
 
     def emit(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
         return builder.load_atomic(element_pointer(builder, args[0], args[1], _WORD), "acquire", 8)

@@ -21,8 +21,8 @@ _LOOKUP, _PATIENT = "numba_unpickle", "bucketflow.unpickled"
 def _patient(api: Any, kind: ir.FunctionType) -> ir.Function:
     """Generate a function that looks an object up, twice if it is interrupted.
 
-    What was raised is raised again at the next instruction of this thread that is not in here: its kind alone, as
-    exceptions are that another thread raises.
+    The exception is raised again at the next instruction of this thread outside the loop: only its type, as for
+    exceptions raised by another thread.
 
     Parameters
     ----------
@@ -106,7 +106,7 @@ class Uninterrupted:
         self._came.append(number)
 
     def _release(self) -> None:
-        """Give all signals back, also if the handler of one raises as soon as it is back, and raise those that came."""
+        """Restore all signal handlers, even if a handler raises immediately, and raise the received signals."""
         try:
             self._give_back()
         except BaseException:
@@ -134,7 +134,7 @@ def survive_interruptions() -> None:
     get_function = api._get_function
 
     def get(api: Any, kind: ir.FunctionType, name: str) -> Any:
-        """Declare a function of the interpreter, or generate the one that looks objects up."""
+        """Declare a function of the interpreter, or generate the function that looks objects up."""
         if name != _LOOKUP:
             return get_function(api, kind, name)
         return api.module.globals.get(_PATIENT) or _patient(api, kind)

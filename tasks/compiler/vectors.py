@@ -1,7 +1,7 @@
 """Explicit vectors for compiled kernels: loads, stores and semiring arithmetic as LLVM vector instructions.
 
-LLVM does not reliably vectorise loops over many tables of unknown overlap, so kernels say what they mean.
-A vector holds 64 bytes (one AVX-512 register); LLVM splits it where registers are narrower.
+LLVM does not reliably vectorise loops over many tables with unknown overlap, so kernels use explicit vectors. A vector
+holds 64 bytes (one AVX-512 register); LLVM splits it for narrower registers.
 
 A kernel's first argument is a *law*: a named tuple whose type fixes semiring and dtype at compile time and
 whose fields are the constants. Addresses are integers, so one compilation serves any number of tables.
@@ -147,7 +147,7 @@ class VectorLaw:
         return self.remainder(total, 52) if self.kind is Residues else total
 
     def remainder(self, x: ir.Value, bits: int) -> ir.Value:
-        """Reduce modulo the prime, where ``0 <= x < 2**62`` and the quotient has at most so many bits, of 52.
+        """Reduce modulo the prime, for ``0 <= x < 2**62`` and a quotient of at most ``bits`` bits (at most 52).
 
         The quotient is the nearest integer to one in floating point, so that the rest is between minus the prime and
         the prime. It is converted by adding 2**52, as only AVX-512 converts vectors of floats to 64 bits.

@@ -1,6 +1,6 @@
 """Seconds that were spent on work, and those on compiling the loops that do it; who wants to know when they are.
 
-Pure: whoever only plans need not import a compiler for it.
+Pure: planning alone need not import a compiler for it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _listeners: list[Callable[[bool], None]] = []
 
 
 def working_seconds() -> float:
-    """Return the CPU seconds of this process without those that compiling took."""
+    """Return the CPU seconds of this process without the seconds of compilation."""
     return time.process_time() - _compiling[0]
 
 
@@ -31,7 +31,7 @@ def count_compiling(cpu_seconds: float, seconds: float = 0.0) -> None:
 
 
 def say_compiling(begins: bool) -> None:
-    """Tell whoever listens that compiling begins, or that it ended."""
+    """Notify the listeners that compilation begins or ended."""
     for listener in tuple(_listeners):
         listener(begins)
 

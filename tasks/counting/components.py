@@ -1,4 +1,4 @@
-"""Components of what is open, and those that were counted before."""
+"""Components of the open part of a formula, and the cache of counted components."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def is_crowded(state: CountState, known: ComponentCache) -> bool:
 
 @njit(nogil=True)
 def remember(state: CountState, known: ComponentCache, p: int, f: int) -> None:
-    """Keep what was counted of a part, the sum of a frame; there is room."""
+    """Cache the count of a component, the sum of a frame; the caller ensures room."""
     counters = state.counters
     length = state.part_first[p + 1] - state.part_first[p]
     n_limbs = state.lengths[f, 0]

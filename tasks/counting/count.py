@@ -53,9 +53,9 @@ class Counted:
     log : float
         Natural logarithm of the sum of weights, -inf for 0.
     nodes, hits, forgotten : int
-        Decisions, components that were known, and known ones that made room for others.
+        Numbers of decisions, of cached components, and of cached components that were dropped.
     trace : SearchTrace or None
-        What the search did, where that was asked for.
+        The trace of the search, if requested.
     root : int
         Of the trace, as a child; -1 where there is no model.
     """
@@ -70,7 +70,7 @@ class Counted:
 
 
 class Count:
-    """A count of models, or a sum of what they weigh, in several orders that take turns until one is through.
+    """A count of models, or a sum of their weights, in several orders that take turns until one ends.
 
     Parameters
     ----------
@@ -87,7 +87,7 @@ class Count:
         self.turn = CountPolicy.current().first_work
 
     def limit(self, memory_bytes: int) -> None:
-        """Go on within so many bytes.
+        """Continue within ``memory_bytes`` bytes.
 
         Raises
         ------
@@ -104,7 +104,7 @@ class Count:
 
     @property
     def held_bytes(self) -> int:
-        """What everything takes by now."""
+        """Bytes held now."""
         return sum(search.held_bytes for search in self.searches)
 
     @property
@@ -113,7 +113,9 @@ class Count:
         return [search.trace.size for search in self.searches]
 
     def run(self, most_work: float, stop: Callable[[], bool] = bool) -> Counted | None:
-        """Go on until it is counted, so much work was done in all, or it is told to end; None if it was not.
+        """Continue until the count is complete, ``most_work`` is done in total, or ``stop`` says so.
+
+        Return None if it is incomplete.
 
         Raises
         ------
@@ -178,7 +180,7 @@ class _Search:
         self.finished = status == FINISHED
 
     def limit(self, memory_bytes: int) -> None:
-        """Go on within so many bytes."""
+        """Continue within ``memory_bytes`` bytes."""
         self.memory_bytes = memory_bytes
         self._check_room()
 
@@ -187,7 +189,7 @@ class _Search:
             raise CountNoRoomError
 
     def found(self) -> Counted:
-        """Return what was counted."""
+        """Return the count."""
         found = _found(self.clauses, self.state) if self.possible else Counted(0, -math.inf, 0, 0, 0)
         if not len(self.trace.starts):
             return found
@@ -195,7 +197,7 @@ class _Search:
 
 
 def _begun(clauses: Clauses, state: CountState, known: ComponentCache, trace: SearchTrace) -> bool:
-    """Decide units, and begin with what is left; return whether no clause is violated."""
+    """Decide unit clauses, and begin with the rest; return whether no clause is violated."""
     lengths = np.diff(clauses.first)
     if len(lengths) and lengths.min() == 0:
         return False
@@ -215,7 +217,7 @@ def _begun(clauses: Clauses, state: CountState, known: ComponentCache, trace: Se
 
 
 def _with_room(known: ComponentCache, state: CountState, memory_bytes: int) -> ComponentCache:
-    """Make room for more components: more memory for what is half full, or else half of them are forgotten."""
+    """Make room for more components: double a half-full cache, or drop half of the components."""
     counters = state.counters
     changes: dict[str, Array] = {}
     for used, names in ((ENTRIES, ("hashes", "entries", "floats")), (KEYS, ("keys",)), (LIMBS, ("limbs",))):

@@ -1,4 +1,4 @@
-"""What is tuned of counting clauses, listed once. Pure."""
+"""Tuned numbers of counting clauses. Pure."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ class CountPolicy(Policy):
     Parameters
     ----------
     turn_nodes : int
-        So many nodes are made before anything is asked: some milliseconds.
+        Nodes between two checks: some milliseconds.
     first_work : int
-        An order works for so long before the next one has its turn, then for twice as long.
+        Work of an order before the next order's turn; each round doubles it.
     known_share : float
-        Components that are known take this part of memory at most: what is decided may want more of it.
+        Maximum fraction of the memory for cached components, because the decisions may need more.
     traced_known_share : float
         The same where the search is traced, as the trace wants more of it, too.
     first_entries : int
-        They have room for so many at first, which doubles as it fills.
+        Initial capacity of the cache, which doubles as it fills.
     """
 
     turn_nodes: int = 1 << 8

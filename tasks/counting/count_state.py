@@ -1,4 +1,4 @@
-"""What a count works on: clauses, what is decided, components on the way down, and those that are known."""
+"""Data of a count: clauses, decisions, components on the way down, and cached components."""
 
 from __future__ import annotations
 
@@ -38,15 +38,16 @@ class Clauses(NamedTuple):
 
 
 class CountState(NamedTuple):
-    """What is decided, and the components on the way down.
+    """The decisions, and the components on the way down.
 
-    ``value`` is 1, 0 or -1 (open) for each variable, ``trail`` in which order they were decided; ``n_true`` and
-    ``n_false`` count literals of each clause. Part p is a component: ``store[part_first[p] : part_middle[p]]`` are its
-    variables, from there to ``part_first[p + 1]`` the clauses that lost literals. A frame is a component that is being
-    counted: its part, its variable, the branch (0, 1, or 2 when both are done), the trail before the branch, the next
-    part of the branch, its first and last, for a hidden variable which literal goes first, plus 2 where the other need
-    not be tried; and of a trace where its pending children begin, and the node of its first branch, or -1. ``sums`` and
-    ``products`` are what was counted of a frame and of its branch, in limbs (``lengths`` of both), or as floats.
+    ``value`` is 1, 0 or -1 (open) for each variable. ``trail`` is the order of decisions. ``n_true`` and ``n_false``
+    count literals of each clause. Part p is a component: ``store[part_first[p] : part_middle[p]]`` are its variables,
+    and from there to ``part_first[p + 1]`` the clauses that lost literals. A frame is a component that is being
+    counted. It holds its part, its variable, the branch (0, 1, or 2 when both are done), the trail before the branch,
+    the next part of the branch, and its first and last part. For a hidden variable it holds the literal that goes
+    first, plus 2 if the other need not be tried. For a trace it holds the start of its pending children, and the node
+    of its first branch, or -1. ``sums`` and ``products`` are the counts of a frame and of its branch, in limbs
+    (``lengths`` of both), or as floats.
     """
 
     value: Array
@@ -102,7 +103,7 @@ def clauses_of(
     weights : ndarray of float, shape (2 n,), optional
         Positive; 1 for hidden variables.
     hidden : ndarray of bool, shape (n,), optional
-        Variables of which only some value is needed.
+        Variables for which some value suffices.
     """
     lengths = np.fromiter(map(len, clauses), dtype=np.int64, count=len(clauses))
     literals = np.fromiter((x for clause in clauses for x in clause), dtype=np.int32, count=int(lengths.sum()))
@@ -119,7 +120,7 @@ def clauses_of(
 
 
 def decided_first(rank: Array, clauses: int) -> float:
-    """Return what is added to ranks of variables that are decided before all others."""
+    """Return the amount added to the ranks of variables that are decided before all others."""
     # above what ranks and numbers of clauses add up to
     return 2.0 * (float(rank.max(initial=0.0)) + clauses) + 1.0
 
@@ -156,7 +157,9 @@ def new_state(clauses: Clauses) -> CountState:
 
 
 def new_known(entries: int, keys: int, limbs: int, wide: bool, traced: bool = False) -> ComponentCache:
-    """Return room for so many components, variables and clauses of their keys, and limbs of their counts."""
+    """Return a cache with capacity for components, for variables and clauses of their keys, and for limbs of their
+    counts.
+    """
     slots = 1 << (2 * entries - 1).bit_length()
     return ComponentCache(
         np.zeros(slots, dtype=np.int32),
@@ -169,7 +172,7 @@ def new_known(entries: int, keys: int, limbs: int, wide: bool, traced: bool = Fa
 
 
 def grown(state: CountState, depth: bool) -> CountState:
-    """Return the same state with twice the room, for frames or for what parts consist of."""
+    """Return the same state with twice the capacity for frames, or for the contents of parts."""
 
     def twice(array: Array) -> Array:
         return np.concatenate([array, np.zeros_like(array)])

@@ -1,11 +1,12 @@
-"""The nodes of a count: a variable is decided both ways, what is left of its component falls apart, counts multiply.
+"""The nodes of a count: a variable is decided both ways, the rest of its component splits into components, and counts
+multiply.
 
 Depth-first search with components and a cache (Sang et al., Combining component caching and clause learning for
-effective model counting, SAT 2004; Thurley, sharpSAT, SAT 2006), without learning. The variable that is decided is the
-one of the highest rank and most clauses that do not hold yet: ranks from an elimination order make components fall
-apart as its tree does (Korhonen & Järvisalo, Integrating tree decompositions into decision heuristics, CP 2021).
-Hidden variables are decided after all others of their component, which counts as 1 then where it can be satisfied
-(Lagniez & Marquis, A recursive algorithm for projected model counting, AAAI 2019).
+effective model counting, SAT 2004; Thurley, sharpSAT, SAT 2006), without learning. The next variable has the highest
+rank and the most unsatisfied clauses. Ranks from an elimination order split components along its tree (Korhonen &
+Järvisalo, Integrating tree decompositions into decision heuristics, CP 2021). Hidden variables are decided after all
+others of their component, which then counts as 1 if it is satisfiable (Lagniez & Marquis, A recursive algorithm for
+projected model counting, AAAI 2019).
 """
 
 from __future__ import annotations
@@ -46,13 +47,13 @@ from .search_trace import PENDING, SearchTrace, add_branch, is_traced, lacks_roo
 def decide(clauses: Clauses, state: CountState, literal: int) -> bool:
     """Let a literal of an open variable hold, and what follows; return whether no clause is violated.
 
-    Unit propagation: clauses of which one literal is open and none holds decide that one too.
+    Unit propagation: an unsatisfied clause with a single open literal also decides this literal.
 
     Parameters
     ----------
     literal : int
-        ``2 * variable``, plus 1 if negated. What holds by then is in ``state.trail``, up to ``counters[TRAIL]``, also
-        where a clause is violated.
+        ``2 * variable``, plus 1 if negated. All implied literals are in ``state.trail``, up to ``counters[TRAIL]``,
+        even if a clause is violated.
     """
     counters, trail, value = state.counters, state.trail, state.value
     at = counters[TRAIL]
@@ -103,7 +104,7 @@ def _open(clauses: Clauses, state: CountState, c: int) -> int:
 
 @njit(nogil=True)
 def undo(clauses: Clauses, state: CountState, mark: int) -> None:
-    """Take back what was decided since the trail was so long."""
+    """Undo the decisions beyond a length of the trail."""
     for at in range(state.counters[TRAIL] - 1, mark - 1, -1):
         literal = state.trail[at]
         for k in range(clauses.uses_first[literal], clauses.uses_first[literal + 1]):
@@ -119,7 +120,7 @@ FINISHED, PAUSED, SHALLOW, FULL, CROWDED, LONG = range(6)
 
 @njit(nogil=True, cache=True)
 def count(clauses: Clauses, state: CountState, known: ComponentCache, trace: SearchTrace, most_nodes: int) -> int:
-    """Count until all is done, or so many nodes were made, or room is wanted; then it goes on when called again.
+    """Count until all is done, ``most_nodes`` nodes are made, or capacity is needed; the next call continues.
 
     Returns
     -------
@@ -166,7 +167,7 @@ def count(clauses: Clauses, state: CountState, known: ComponentCache, trace: Sea
 
 @njit(nogil=True)
 def _sign(clauses: Clauses, state: CountState, variable: int) -> int:
-    """Return which literal of a hidden variable goes first, that of most open clauses, plus 2 where it has them all."""
+    """Return the first literal of a hidden variable, the one with most open clauses, plus 2 if it has all of them."""
     if not len(clauses.hidden) or not clauses.hidden[variable]:
         return 0
     holds = fails = 0
@@ -214,13 +215,13 @@ def _down(clauses: Clauses, state: CountState, p: int) -> int:
 
 @njit(nogil=True, cache=True)
 def begin_branch(clauses: Clauses, state: CountState, known: ComponentCache, trace: SearchTrace, f: int) -> None:
-    """Multiply what was decided, what is free, and the components that are known; the others are parts to come.
+    """Multiply the decisions, the free variables and the cached components; other components become parts to count.
 
     Parameters
     ----------
     f : int
-        The frame whose literal was just decided. Its product becomes that of all that is known; parts to come are noted
-        in it.
+        The frame with the literal just decided. Its product becomes the product of all known factors; parts to count
+        are recorded in it.
     """
     counters, frame = state.counters, state.frames[f]
     weighted, traced = len(clauses.weights) > 0, is_traced(trace)

@@ -1,6 +1,7 @@
-"""What a search for a count did, written down as a circuit: a decision-DNNF (Huang & Darwiche, The language of search,
-JAIR 2007): a sum of two products for each decision, products of what was decided and of components, and a component
-that was known is the node that it was before.
+"""The trace of a counting search as a circuit, a decision-DNNF (Huang & Darwiche, The language of search, JAIR 2007).
+
+Each decision is a sum of two products. Products combine decided literals and components. A cached component is its
+earlier node.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ _WIDEST = 8
 class SearchTrace(NamedTuple):
     """A circuit as far as it is made; all arrays are empty where none is asked for.
 
-    Node k is a sum where ``is_sum[k]``, or else a product, of ``children[starts[k] : starts[k + 1]]``. Children are
-    literals, from 0 to 2 n - 1 for n variables; from 2 n on variables of which either value will do; from 3 n on nodes.
-    ``pending`` are the children of the products on the way down, of which no two have a variable in common.
-    ``counters`` are how many nodes are made, their children, and what is pending.
+    Node k is a sum if ``is_sum[k]``, otherwise a product, of ``children[starts[k] : starts[k + 1]]``. Children from 0
+    to 2 n - 1 are literals of n variables; from 2 n on, free variables; from 3 n on, nodes. ``pending`` are the
+    children of the products on the way down; no two of them share a variable. ``counters`` are the numbers of nodes, of
+    their children, and of pending children.
     """
 
     is_sum: Array
@@ -44,7 +45,7 @@ class SearchTrace(NamedTuple):
 
 
 def new_trace(variables: int, nodes: int) -> SearchTrace:
-    """Return a trace with room for so many nodes; for none, one that is not written."""
+    """Return a trace with capacity for ``nodes`` nodes; 0 gives a trace that is not written."""
     size = variables + 2 if nodes else 0
     room = max(nodes, 2 * size + 4) if nodes else 0
     return SearchTrace(
@@ -94,7 +95,7 @@ def push(trace: SearchTrace, child: int) -> None:
 
 @njit(nogil=True)
 def _node(trace: SearchTrace, is_sum: bool, first: int, last: int) -> int:
-    """Write a node of what is pending between two places; return its number as a child."""
+    """Write a node of the pending children between two places; return its number as a child."""
     counters = trace.counters
     k, at = counters[MADE], counters[USED_CHILDREN]
     for j in range(first, last):
@@ -130,7 +131,7 @@ def add_branch(trace: SearchTrace, first: int, other: int) -> int:
         last = at
     made = int(trace.pending[first]) if last - first == 1 else _node(trace, False, first, last)
     if other != -1:
-        # there is room for two children behind those that can be pending
+        # the pending array has capacity for two more children
         trace.pending[first], trace.pending[first + 1] = other, made
         made = _node(trace, True, first, first + 2)
     counters[PENDING] = first

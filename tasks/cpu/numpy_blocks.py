@@ -74,7 +74,7 @@ def _seen(shape: Sequence[int], strides: Sequence[Sequence[int]], kept: int) -> 
 
 
 def _view(table: NDArray[Any], shape: Sequence[int], strides: Sequence[int], begin: int) -> NDArray[Any]:
-    """View a box of a table, broadcast over the axes it lacks."""
+    """View a block of a table, broadcast over missing axes."""
     return np.ndarray(shape, table.dtype, table, begin, strides)
 
 

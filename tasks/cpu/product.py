@@ -1,8 +1,8 @@
 """Matrix-like steps: a batched matrix product over any semiring, tiled for registers and caches.
 
-``out[b, m, n] = ⊕_k left[b, m, k] ⊗ right[b, k, n]`` where b, m, k and n are groups of axes in any layout:
-panels are gathered into contiguous buffers through offset tables, so no table is ever transposed as a whole
-(the blocking of Goto and van de Geijn 2008 for BLAS, with ⊕ and ⊗ in place of + and ×).
+``out[b, m, n] = ⊕_k left[b, m, k] ⊗ right[b, k, n]``, where b, m, k and n are groups of axes in any layout. Panels are
+gathered into contiguous buffers through offset tables, so that no table is transposed as a whole (the blocking of Goto
+and van de Geijn 2008 for BLAS, with ⊕ and ⊗ in place of + and ×).
 """
 
 from __future__ import annotations
@@ -222,7 +222,7 @@ class Multiplication(NamedTuple):
     Parameters
     ----------
     addresses : int
-        Of the left factor's tables, those of the right one, and the output.
+        Addresses of the left factor's tables, the right factor's tables, and the output.
     left_tables, right_tables : int
     left_batch, left_rows, left_depth, right_batch, right_columns, right_depth, out_batch, out_rows, out_columns : int
         Addresses of offsets, as `fill` makes them of ``Product.offsets``.
@@ -329,7 +329,7 @@ def run_product(
 
 
 def multiplication(axes: Axes, step: Product, semiring: Semiring, addresses: int, offsets: int) -> Multiplication:
-    """Return what loops read of a product, from where its arrays are; see `Multiplication`."""
+    """Return the loops' input for a product, from the addresses of its arrays; see `Multiplication`."""
     counts = [cells(axes, group) for group in (step.batch, step.rows, step.columns, step.depth)]
     # neighbours in memory that belong to different batches are gathered batch by batch: from a stripe that stays
     # in the cache meanwhile

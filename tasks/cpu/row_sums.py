@@ -40,11 +40,11 @@ class _RowPart(NamedTuple):
 
 
 Factors = Callable[[_RowPart, ir.Value, ir.Value], list[tuple[ir.Value, ir.Value]]]
-"""From a block, a step of depth and the number there to the two factors of what it adds to each vector."""
+"""Return the two factors of the terms added to each vector, from a block, a step of depth and the number there."""
 
 
 class _Row:
-    """Emits the loops of a row; what it multiplies is left to its caller."""
+    """Emits the loops of a row; the caller supplies the factors."""
 
     def __init__(self, builder: ir.IRBuilder, law_type: Any, args: Any) -> None:
         law, self.out, self.fresh, self.numbers, self.depth, self.rows, self.count, self.at, self.cells = args
@@ -152,7 +152,7 @@ def _signature(law: Any) -> Any:
 def row(
     typing: Any, law: Any, out: Any, fresh: Any, numbers: Any, depth: Any, rows: Any, n_rows: Any, at: Any, cells: Any
 ) -> Any:
-    """Sum one row of the output over the depth, from one or two tables, whose addresses are in `rows`."""
+    """Sum one row of the output over the depth, from one or two tables with addresses in `rows`."""
 
     def emit(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
         emitted = _Row(builder, law, args)

@@ -65,7 +65,7 @@ def _gather(law: Any, buffer: int, table: int, depths: int, depth: int, row: int
 
 @njit(nogil=True)
 def _numbers(law: Any, numbers: int, tables: int, n_numbers: int, at: int, depth: int) -> None:
-    """Multiply the operands that lack the row, for every step of depth."""
+    """Multiply the operands without the row axis, for every step of depth."""
     for k in range(depth):
         x = load(law, word(tables, 0), word(at, k))
         for i in range(1, n_numbers):
@@ -165,9 +165,9 @@ def nest_of(loops: StreamLoops, semiring: Semiring, addresses: int, offsets: int
     Parameters
     ----------
     addresses
-        The operands' addresses, then that of what the loops make.
+        Addresses of the operands, then of the output.
     offsets
-        What `fill` makes of ``loops.offsets``.
+        Output of `fill` for ``loops.offsets``.
     inside
         For each operand whether it is gathered within the inner loop.
     """

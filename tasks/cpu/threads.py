@@ -48,7 +48,7 @@ def share(work: Callable[[int, int, int], None], ranges: Sequence[tuple[int, int
 
 
 class _Gate:
-    """Counts the threads inside; once closed, nobody enters."""
+    """Counts the threads inside; once closed, no thread enters."""
 
     def __init__(self) -> None:
         self._changed = Condition()
@@ -68,16 +68,14 @@ class _Gate:
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Let nobody in any more and wait until all are out."""
+        """Admit no more threads, and wait until all have left."""
         with self._changed:
             self._closed = True
             self._changed.wait_for(lambda: not self._inside)
 
 
-# What the C library keeps of freed memory.
-#
-# Blocks of up to 32 MB are kept in its heap once one was freed, where those of other sizes find no room: a process
-# grows by half of what it may take. Pure: nothing is computed here.
+# Freed memory held by the C library. Once a block of up to 32 MB was freed, the library keeps such blocks in its heap,
+# where blocks of other sizes do not fit: a process may grow by half of its budget. Pure: nothing is computed here.
 
 _MMAP_THRESHOLD = -3
 #: Blocks of this many bytes are returned: smaller ones are quicker to keep.

@@ -19,9 +19,9 @@ from ..steps.ordered_sum import ordered_sum
 
 #: Weight of an edge that no assignment may take; the sum of two still fits int64.
 FORBIDDEN = 1 << 61
-# Entries of the counts that the loops keep: level to go on with, states on it, edges so far, states before it,
-# least bound that was left out, whether the memory was exhausted, states of the level that are done, and what these
-# led to: states of the next level, or nodes of this one.
+# Entries of the loops' counts: the next level, states on it, edges so far, states before it, the least pruned bound,
+# whether the memory was exhausted, finished states of the level, and their results: states of the next level, or nodes
+# of this one.
 LEVEL, FRONT, EDGES, SEEN, LEFT_OUT, EXHAUSTED, DONE, FOUND = 0, 1, 2, 3, 4, 5, 6, 7
 
 
@@ -70,8 +70,8 @@ class States(NamedTuple):
 
 
 class Merging(NamedTuple):
-    """The node (int32) and the least sum from there on (int64) of each state: of the level below, and of the one that
-    is merged; ``table`` (int64) finds a node of it.
+    """The node (int32) and the least sum from it on (int64) of each state, for the level below and the level being
+    merged; ``table`` (int64) finds nodes of the latter.
     """
 
     ids: Any
@@ -155,7 +155,7 @@ def last_weights(a: Diagram, sizes: Any, states: Any, sums: Any) -> None:
         sums[v] = min(sums[v] + so_far + a.weight[a.start[k] + node * d + v], FORBIDDEN)
 
 
-# Which two of several functions are added up first: those whose variables are fewest together.
+# The two functions to add first: the pair with the fewest joint variables.
 
 #: Of more functions only the smallest are looked at.
 _MOST = 12

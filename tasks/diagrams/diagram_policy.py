@@ -1,4 +1,4 @@
-"""What is tuned of decision diagrams, listed once. Pure."""
+"""Tuned numbers of decision diagrams. Pure."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class DiagramPolicy(Policy):
     turn_edges : int
         Edges that loops make, or merge, between two looks at the clock.
     hash_factor : int
-        What pairs and rows are multiplied by to be found in hash tables: 2^64 divided by the golden ratio, odd (Knuth,
-        The Art of Computer Programming 3, section 6.4). With 0 everything collides, and answers are the same.
+        Factor that hashes pairs and rows: 2^64 divided by the golden ratio, odd (Knuth, The Art of Computer Programming
+        3, section 6.4). With 0 all keys collide, and answers are unchanged.
     """
 
     turn_edges: int = 1 << 18

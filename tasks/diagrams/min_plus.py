@@ -30,9 +30,9 @@ Integers = NDArray[np.int64]
 
 #: Budget that leaves out nothing but what is forbidden.
 UNLIMITED = FORBIDDEN - 1
-#: Least value of what was left out, if nothing was.
+#: The least pruned value if nothing was pruned.
 NOTHING = 1 << 62
-#: A state that becomes a node: its number and weight, those of the level below, and a table of nodes that grows.
+#: Bytes of a state that becomes a node: its number and weight, those of the level below, and a growing table of nodes.
 _MERGED_BYTES = 72
 
 
@@ -41,7 +41,7 @@ class NoRoomError(Exception):
 
 
 class DiagramStoppedError(Exception):
-    """Whoever asked for a diagram does not want it any more."""
+    """The caller no longer needs the requested diagram."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +55,7 @@ class Summed:
     constant : int
         Added to all entries.
     left_out : int
-        What was left out had at least this value; ``NOTHING`` if nothing was but what is forbidden.
+        Lower bound of the pruned entries; ``NOTHING`` if only forbidden entries were pruned.
     edges : int
         Edges that were looked at to make it.
     """
@@ -73,7 +73,7 @@ class Summed:
 
 @dataclass(frozen=True)
 class Limits:
-    """What a join may use: a value its entries must not exceed, bytes, and until when."""
+    """Limits of a join: the maximum value of its entries, its bytes, and a stop function."""
 
     budget: int = UNLIMITED
     memory_bytes: int = 1 << 62
@@ -107,7 +107,7 @@ def join(
     Parameters
     ----------
     a, b : Summed
-        Of which nothing was left out.
+        The second function, with no pruned entries.
     sizes : array
         Domain sizes by variable.
 
@@ -116,13 +116,13 @@ def join(
     NoRoomError
         If it takes more memory than allowed.
     StoppedError
-        If it was told to stop.
+        If ``stop`` ended it.
     """
     return Join(a, b, sizes=sizes, minimise=minimise).run(limits or Limits())
 
 
 class Join:
-    """A sum in the making; what was stopped goes on in the next run.
+    """A sum under construction; an interrupted sum continues in the next run.
 
     Parameters
     ----------
@@ -145,11 +145,11 @@ class Join:
 
     @property
     def nbytes(self) -> int:
-        """What is held between two runs."""
+        """Bytes held between two runs."""
         return _bytes(self._states) if self._merge is None else self._merge.nbytes
 
     def run(self, limits: Limits) -> Summed:
-        """Go on; the budget may be less than that of the last run.
+        """Continue; the budget may be less than in the last run.
 
         Raises
         ------
@@ -166,7 +166,7 @@ class Join:
         return Summed(diagram, constant + least, left_out + constant if left_out < NOTHING else NOTHING, edges)
 
     def _expanded(self, limits: Limits) -> Integers:
-        """Reach all states; return the least sums from those of the lowest level on."""
+        """Reach all states; return the least sums from the states of the lowest level on."""
         a, b, pairing, counts = self._a, self._b, self._pairing, self._counts
         last = len(pairing.scope) - self._minimise
         room = limits.memory_bytes
@@ -185,7 +185,7 @@ class Join:
 
 
 class _Merge:
-    """States on their way to nodes; what was stopped goes on in the next run.
+    """States being turned into nodes; an interrupted merge continues in the next run.
 
     Parameters
     ----------
@@ -206,7 +206,7 @@ class _Merge:
 
     @property
     def nbytes(self) -> int:
-        """What is held between two runs."""
+        """Bytes held between two runs."""
         return _bytes(self._states) + _bytes(self._merging)
 
     def run(self, limits: Limits) -> tuple[Diagram | None, int]:
@@ -225,19 +225,19 @@ class _Merge:
 
 
 def _counts(level: int, front: int) -> Integers:
-    """Return the counts of loops that go on with a level of so many states."""
+    """Return the counts of loops that continue with a level of ``front`` states."""
     counts = np.zeros(8, np.int64)
     counts[LEVEL], counts[FRONT], counts[LEFT_OUT] = level, front, NOTHING
     return counts
 
 
 def _states(child: NDArray[np.int32], weight: Integers, reach: Integers, pairs: Integers) -> States:
-    """Return states of which none of the next level is known."""
+    """Return states with no known states of the next level."""
     return States(child, weight, reach, pairs, pairs, np.zeros(0, np.int32))
 
 
 def _bytes(arrays: States | Merging) -> int:
-    """Bytes of arrays, some of which may be the same."""
+    """Return the bytes of arrays, counting shared arrays once."""
     return sum(int(array.nbytes) for array in {id(array): array for array in arrays}.values())
 
 

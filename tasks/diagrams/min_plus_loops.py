@@ -141,7 +141,7 @@ def expand(
 ) -> States:
     """Expand level after level up to ``last``, until about ``quota`` edges were made or memory is exhausted.
 
-    Call again with what is returned until ``counts[LEVEL]`` is ``last``; the budget may have become less.
+    Call again with the returned states until ``counts[LEVEL]`` is ``last``; the budget may decrease.
     """
     end = counts[EDGES] + quota
     while counts[LEVEL] < last and counts[EDGES] <= end and not counts[EXHAUSTED]:
@@ -254,8 +254,8 @@ def merge(
 ) -> Merging:
     """Merge level after level from the bottom, in place, until about ``quota`` edges were seen.
 
-    ``counts[LEVEL]`` levels are left to do; ``nodes`` takes their numbers of nodes. Call again with what is returned
-    until there are none; ``low`` is then the least sum of all. The budget may have become less.
+    ``counts[LEVEL]`` levels remain; ``nodes`` receives their numbers of nodes. Call again with the returned value until
+    no level remains; ``low`` is then the least sum of all. The budget may decrease.
     """
     left = quota
     while counts[LEVEL] > 0 and left >= 0:

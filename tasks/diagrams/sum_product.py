@@ -35,7 +35,7 @@ class Factor:
     edges : int
         Edges that were looked at to make it.
     moved : int
-        All entries are off by at most so many units in the last place, the diagrams it was made of being right.
+        Maximum error of all entries, in units in the last place, relative to exact input diagrams.
     """
 
     diagram: Diagram | None
@@ -46,7 +46,9 @@ class Factor:
 
 @dataclass(frozen=True)
 class Means:
-    """What factors are made with: modulo which prime (0 for floats), within what bytes and edges, and until when."""
+    """Parameters of a factor's computation: the prime modulus (0 for floats), the limits of bytes and edges, and a stop
+    function.
+    """
 
     modulus: int = 0
     memory_bytes: int = 1 << 62
@@ -64,7 +66,7 @@ def product(a: Diagram, b: Diagram | None, *, sizes: Integers, means: Means, add
     VanishedError
         If a product of floats is too small to be right.
     StoppedError
-        If it was told to stop.
+        If ``stop`` ended it.
     """
     b = b or one_node()
     pairing = align(a.scope, b.scope, sizes)

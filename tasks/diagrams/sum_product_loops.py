@@ -1,9 +1,9 @@
 """Compiled loops over decision diagrams whose weights are multiplied along a path, and added up where they part.
 
-A node is a set of rows that continue alike up to a factor. Weights are float64. With a ``modulus`` they are residues
-below 2**31, whose nodes are divided by their first weight that is not 0. Without, nodes are divided by their greatest
-weight, and quotients a few units in the last place apart are made the same, as what is equal but for rounding would not
-be found equal otherwise; nothing is negative, so that relative errors add up at most, and they are counted.
+A node is a set of rows with equal continuations up to a factor. Weights are float64. With a ``modulus`` they are
+residues below 2**31, and nodes are divided by their first nonzero weight. Without one, nodes are divided by their
+greatest weight, and quotients that differ by a few units in the last place are made equal, because rounding would
+otherwise hide equal nodes. No weight is negative, so relative errors at most add up, and they are counted.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from ..compiler.jit import njit
 from .diagram import Diagram, Pairing, crossing
 from .hashing import filled, longer, node_of, place, rehashed, wider
 
-# Entries of the counts that the loops keep: level to go on with, states on it, edges before it, whether memory or work
-# was exhausted, whether a product is too small for a float, by how many units in the last place weights moved in all,
-# how many different weights the level has.
+# Entries of the loops' counts: the next level, states on it, edges before it, whether memory or work was exhausted,
+# whether a product is too small for a float, the total change of weights in units in the last place, and the number of
+# different weights of the level.
 LEVEL, FRONT, EDGES, EXHAUSTED, VANISHED, MOVED, KNOWN = 0, 1, 2, 3, 4, 5, 6
 N_COUNTS = 7
 
@@ -148,7 +148,7 @@ def expand(
 ) -> Reached:
     """Expand level after level up to ``last``, until about ``quota`` edges were made or memory or work is exhausted.
 
-    Call again with what is returned until ``counts[LEVEL]`` is ``last``.
+    Call again with the returned value until ``counts[LEVEL]`` is ``last``.
     """
     begun = counts[EDGES]
     while counts[LEVEL] < last and counts[EDGES] - begun <= quota and not counts[EXHAUSTED]:
@@ -237,7 +237,7 @@ def _representative(classes: Any, bits: int, counts: Any, scatter: Any) -> Any:
 
 @njit(nogil=True, makes_arrays=True)
 def _weigh(child: Any, weight: Any, n: int, d: int, low: Any, modulus: int, counts: Any) -> Any:
-    """Multiply edges by the factors below, in place; return by what states are divided, 0 for dead ones."""
+    """Multiply edges by the factors below, in place; return the divisors of the states, 0 for dead ones."""
     leads = np.empty(n)
     for s in range(n):
         lead = 0.0
@@ -255,7 +255,7 @@ def _weigh(child: Any, weight: Any, n: int, d: int, low: Any, modulus: int, coun
 def _merge_level(
     child: Any, weight: Any, bits: Any, d: int, ids: Any, low: Any, counts: Any, modulus: int, scatter: Any
 ) -> Any:
-    """Turn the states of one level into nodes, in place; ``bits`` are those of the weights.
+    """Turn the states of one level into nodes, in place; ``bits`` are the weights as bit patterns.
 
     ``ids`` and ``low`` are the node and the factor of each state of the level below; returned are the same of this
     level and how many nodes it has. States without any way down get node -1 and factor 0.
@@ -313,8 +313,8 @@ def merge(
 ) -> Any:
     """Merge level after level from the bottom, in place, until about ``quota`` edges were seen.
 
-    ``counts[LEVEL]`` levels are left to do; ``nodes`` takes their numbers of nodes. Call again with the ``ids`` and
-    ``low`` that are returned until there are none; what is left in ``low`` is then the factor of all.
+    ``counts[LEVEL]`` levels remain; ``nodes`` receives their numbers of nodes. Call again with the returned ``ids`` and
+    ``low`` until no level remains; ``low`` then holds the factor of all.
     """
     done = 0
     while counts[LEVEL] > 0 and done <= quota:

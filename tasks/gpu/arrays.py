@@ -1,4 +1,4 @@
-"""Tables on the device: where they come from, and how they are told from those of the host."""
+"""Tables on the device: their allocation, and how they are distinguished from host tables."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from .memory import to_device
 Array = NDArray[Any]
 
 ALIGNED: Final = 16
-"""Bytes at multiples of which kernels want tables to begin."""
+"""Alignment of tables for kernels, in bytes."""
 PACKED: Final = 256
-"""Bytes at multiples of which the tables of one copy begin."""
+"""Alignment of the tables of one copy, in bytes."""
 _PADS: Final = np.zeros(PACKED, np.uint8)
 _SIZES: Final = 8
 # By device the bytes of the block that its pools were freed for last, and the last sizes of blocks that were taken.
@@ -29,8 +29,8 @@ _BLOCKS: Final[dict[int, tuple[int, tuple[int, ...]]]] = {}
 def empty(cells: int, dtype: str, alone: bool = False) -> Any:
     """Allocate a table; on failure, once more after free blocks are given back.
 
-    Large tables come from the driver's own pool, which maps free memory together where CuPy's cannot; those that are
-    ``alone`` from CuPy's, which takes no more than they need.
+    Large tables come from the driver's own pool, which can map scattered free memory together. Tables that are
+    ``alone`` come from CuPy's pool, which takes exactly their size.
     """
     policy = DevicePolicy.current()
     cp = cupy()
@@ -51,8 +51,8 @@ def empty(cells: int, dtype: str, alone: bool = False) -> Any:
 def block(nbytes: int) -> Any:
     """Allocate what a sweep takes at once, and return where it begins.
 
-    What pools keep of sweeps of other sizes is given back first: it would serve nothing, and count against a budget.
-    Sweeps of a few sizes in turn take the room of the largest one in turn.
+    Blocks cached for sweeps of other sizes are freed first, because they would be useless and count against a budget.
+    Sweeps of a few alternating sizes share the room of the largest.
     """
     device = cupy().cuda.Device().id
     room, sizes = _BLOCKS.get(device, (0, ()))

@@ -1,7 +1,7 @@
 """Value assignment on the device (Dechter 1999 §3): all steps of a sweep at once, with one copy back at the end.
 
-Most steps have few joint states and dozens of tables of a few cells, so that on the host it is what Python does for
-each table that takes time, and the waits for tables of the device. Here the tables stay where they are.
+Most steps have few joint states and dozens of tables with a few cells. Decoding on the host therefore spends its time
+on Python's work per table and on waiting for device tables. Here the tables stay on the device.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _SHARED_LINES: Final = 2048
 """Entries of a step's lines that a block keeps in shared memory; as in ``cuda/decode.cu``."""
 
 _UNKNOWN: Final = -1
-"""What stands for a state that is not known yet."""
+"""Marker of an unknown state."""
 
 _PART_BYTES: Final = 16
 
@@ -110,7 +110,7 @@ def begin_there(
 
 @dataclass
 class DecodeRecords:
-    """What a launch is told of each step that has something to find, roots first; see ``cuda/decode.cu``.
+    """The launch's records of each step with variables to decode, roots first; see ``cuda/decode.cu``.
 
     Parameters
     ----------
@@ -118,7 +118,7 @@ class DecodeRecords:
     joint : list of int
         Joint states of each step.
     nodes : list of int
-        Whose tables are read, step by step: those without a variable to be found are not.
+        Nodes of the tables read, step by step, without tables that have no variable to decode.
     axes, lengths : list of int
         Of each of them in turn: variables with known states, and the complements of places among those to be found;
         and how many.
@@ -174,7 +174,7 @@ class DecodeRecords:
 
     @cached_property
     def read(self) -> list[int]:
-        """Whose tables are read, each once."""
+        """Return the nodes of the tables read, each once."""
         return [*dict.fromkeys(self.nodes)]
 
     @cached_property
@@ -185,7 +185,7 @@ class DecodeRecords:
 
     @cached_property
     def described(self) -> dict[str, Array]:
-        """What a launch reads of all steps, by its name there."""
+        """The arrays that a launch reads for all steps, by their names there."""
         return {
             "joint": np.array([min(joint, 1 << 62) for joint in self.joint], np.int64),
             "first_axis": np.cumsum([0, *self.lengths], dtype=np.int32),
@@ -202,7 +202,7 @@ class DecodeRecords:
         return [step for step, joint in enumerate(self.joint) if joint > most]
 
     def items(self, blocks: int) -> Array:
-        """Return how many items each step has, whose joint states several of as many blocks look at side by side."""
+        """Return the number of items of each step; several blocks search a large step's joint states in parallel."""
         policy = DevicePolicy.current()
         joint, inputs = self.described["joint"], np.diff(self.inputs)
         each = np.maximum(policy.decode_item_cells // inputs, policy.decode_item_states)
@@ -269,7 +269,7 @@ class _Found:
         self._count = len(sizes)
 
     def launch(self, first: int, last: int) -> None:
-        """Find the states of what some steps eliminated."""
+        """Find the states of the variables that some steps eliminated."""
         begin, end = self._ends[first], self._ends[last]
         if begin == end:
             return
@@ -278,7 +278,7 @@ class _Found:
         self._record["taken"] += np.uint64(4)  # each launch counts by itself
 
     def states(self, steps: int) -> States:
-        """Return what the first steps found, with the variables of one state."""
+        """Return the states found by the first steps, with the variables of one state."""
         variables = self._records.variables[: self._records.ends[steps]]
         found = self._states.get()[variables].tolist()
         return {**dict.fromkeys(self._records.others, 0), **dict(zip(variables, found, strict=True))}

@@ -1,4 +1,7 @@
-"""What is tuned of devices beside tilings: copies, decoding, places of tables, and propagations in one launch. Pure."""
+"""Tuned numbers of devices other than tilings: copies, decoding, places of tables, and propagations in one launch.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +21,9 @@ class DevicePolicy(Policy):
         A step on host tables goes to the device from here, unless it was measured: below, NumPy is done before tables
         are copied and a kernel launched; above, the CPU's kernels would have to be compiled for few steps.
     small_step_cells : int
-        Steps that have no launch of their own, and at most this many cells, are in launches of several small ones.
+        Steps without a launch of their own, with at most this many cells, share launches of small steps.
     small_lane_cells : int
-        Cells of all inputs that a lane of such a launch reads, about.
+        Approximate number of input cells that a lane of such a launch reads.
     own_block_bytes : int
         Tables from this size on get a block of the pool of their own; smaller ones share blocks.
     far_cells : int
@@ -39,11 +42,11 @@ class DevicePolicy(Policy):
     decode_host_bytes : int
         Most bytes of the host's tables that go to the device once more, where a sweep has freed its memory.
     decode_blocks : int
-        Most blocks for each multiprocessor; what is found is the same for any number of blocks.
+        Maximum blocks per multiprocessor; the result is the same for any number.
     decode_workspace_bytes : int
         Bytes in which all blocks write down where inputs lie; a single block takes what it needs.
     gather_blocks : int
-        Most blocks for each multiprocessor; what is copied is the same for any number of blocks.
+        Maximum blocks per multiprocessor; the copy is the same for any number.
     fetched_table_bytes : int
         Tables up to this size are copied whole, in 2 to some 30 microseconds; a slice of one takes a launch and
         a wait.
@@ -54,9 +57,8 @@ class DevicePolicy(Policy):
     reused_block_share : float
         A block that was given back serves a request that fills at least this share of it.
     packed_cells : int
-        Host tables of at most this many cells are put side by side all at once, larger ones one by one: one of 128
-        costs took 0.18 us all at once and 0.38 by itself, of 512 0.48 and 0.45, of 4,096 3.0 and 0.64, and where each
-        cell goes takes 8 bytes, which are kept for repeated sweeps.
+        Host tables of at most this many cells are copied together, and larger ones one by one. Copying together is
+        faster for small tables only, and needs 8 bytes per cell for its index, which is cached for repeated sweeps.
     packed_together : int
         Most cells that are put side by side all at once: 8 MB of where they go.
     packed_bytes : int
@@ -74,9 +76,9 @@ class DevicePolicy(Policy):
     message_item_seconds : float
         Shortest item: about as long as what it waits for besides its work.
     message_batch_item_seconds : float
-        Length of an item where there are many cases, of which none waits for a single item.
+        Length of an item with many cases, when no case waits for a single item.
     message_waiting_seconds : float
-        What a message waits for the items of the messages that it needs.
+        Waiting cost of a message for the items of its inputs.
     message_small_cells : int
         Messages of less work are cut for threads of one block, larger ones for many items.
     message_short_states : int
@@ -90,7 +92,7 @@ class DevicePolicy(Policy):
     message_lows_ns : float
         The same for all states of the inner loop that it reads at a time.
     message_pieces_ns : float
-        Nanoseconds to add up partial sums of several items.
+        Nanoseconds to add up the partial sums of several items.
     """
 
     step_least_cells: int = SMALL_CELLS

@@ -79,7 +79,7 @@ def near(tables: Mapping[Any, Any]) -> dict[Any, Any]:
 
 
 def gather_kernel(itemsize: int) -> Kernel:
-    """Return the kernel that copies slices of values of so many bytes."""
+    """Return the kernel that copies slices of values with this item size."""
     return kernel("gather", "min_plus", f"int{8 * itemsize}")
 
 

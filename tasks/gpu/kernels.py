@@ -27,7 +27,7 @@ _HEADERS: Final = {
 }
 _ADDRESS: Final = ctypes.c_void_p * 1
 _RECORD_BYTES: Final = 16
-"""Bytes at multiples of which records begin."""
+"""Alignment of records, in bytes."""
 WAITING: Final[set[Kernel]] = set()
 """Kernels that were asked for and are not compiled yet."""
 
@@ -172,7 +172,7 @@ class Launch:
 
 
 def bound_launches(launches: Sequence[tuple[Launch, Sequence[int]]]) -> Callable[[], None]:
-    """Return what repeats launches on the present device, each with where its step's tables lie for good.
+    """Return a function that repeats launches on the present device, with fixed addresses of their tables.
 
     Their records stand side by side in memory of their own.
     """
@@ -225,7 +225,7 @@ def load_compiler() -> None:
     module, device = cupy(), cupy().cuda.Device().id
 
     def load() -> None:
-        with suppress(Exception), module.cuda.Device(device):  # whoever needs it is told of what fails
+        with suppress(Exception), module.cuda.Device(device):  # callers that need the device get the error
             module.RawModule(code='extern "C" __global__ void nothing() {}', options=COMPILE_OPTIONS).compile()
 
     threading.Thread(target=load, name="bucketflow loads CUDA's compiler").start()

@@ -64,7 +64,7 @@ class DeviceRun:
         with _LAUNCHING:
             for launch in self.launches:
                 launch(addresses)
-        del held  # launches are in order with what reuses its memory
+        del held  # launches are in order with later uses of the memory
         return result if out is None else out
 
     def bound(self, inputs: Sequence[int], out: int, workspace: int) -> list[tuple[Launch, list[int]]]:

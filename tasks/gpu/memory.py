@@ -24,7 +24,7 @@ Array = NDArray[Any]
 
 _TO_DEVICE: Final = 1
 _TO_HOST: Final = 2
-# Of page-locked memory: what CUDA calls portable.
+# CUDA's flag for portable page-locked memory.
 _FOR_ALL_DEVICES: Final = 1
 
 _own = threading.local()
@@ -69,7 +69,7 @@ class DeviceMemoryError(MemoryError):
 
 @contextmanager
 def portable_errors() -> Iterator[None]:
-    """Turn CuPy's error into one that travels."""
+    """Turn CuPy's error into an error that can be pickled."""
     try:
         yield
     except MemoryError as error:

@@ -1,7 +1,7 @@
-"""Several cards of one host in one process: the card at hand, and copies from the memory of one to another.
+"""Several cards of one host in one process: the present card, and copies between cards.
 
-Where cards reach each other's memory (NVLink, or PCIe with peer access), a card reads the cells that it wants of
-another's table in place, whatever their strides; elsewhere the driver takes whole chunks through the host.
+If cards reach each other's memory (NVLink, or PCIe with peer access), a card reads single cells of another's table in
+place, with any strides. Otherwise the driver copies whole chunks through the host.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def card_of(table: Any) -> int:
 
 
 def brought(table: Any) -> Any:
-    """Return a table on the present card: itself, or the copy of one that lies on another card and is finished."""
+    """Return a table on the present card: the table itself, or a copy of a finished table on another card."""
     if not arrays.is_device(table):
         return table
     card = card_of(table)
@@ -111,7 +111,7 @@ def _copied(source: Any, card: int, target: Any, here: int) -> None:
 
 
 def _seen(table: Any, here: int) -> Any:
-    """Return another card's table as one that this card reads in place; CuPy would refuse, or copy, it otherwise."""
+    """Return another card's table as an array that this card reads in place; CuPy would refuse or copy it otherwise."""
     cp = cupy()
     reach = table.itemsize + sum((n - 1) * s for n, s in zip(table.shape, table.strides, strict=True))
     there = cp.cuda.UnownedMemory(table.data.ptr, reach, table, here)

@@ -1,7 +1,7 @@
 """Where the tables of a sweep lie in one block of device memory, so that it takes what was planned and no more.
 
-Pools keep what was freed for requests of its size, and hold half as much again as is in use. A sweep is known before
-it begins: which tables are there at which step, and how large they are.
+Pools cache freed memory by request size, and hold half as much again as is in use. A sweep is known before it begins:
+the live tables at each step, and their sizes.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class Request(NamedTuple):
 def placed(requests: Sequence[Request]) -> tuple[list[int], int]:
     """Return where each request begins, and how many bytes all of them take.
 
-    One after another is placed as low as it fits: the largest first (the greedy algorithm by size of Pisarchyk & Lee,
-    2020, §5.2), or those that are there for longest. Where that leaves gaps, what ends highest comes first from then
-    on, a few times.
+    Requests are placed one after another, as low as they fit: the largest first (the greedy algorithm by size of
+    Pisarchyk & Lee, 2020, §5.2), or the longest-living first. If gaps remain, the request that ends highest is moved to
+    the front, a few times.
 
     >>> placed([Request(512, 0, 1), Request(1024, 1, 2), Request(512, 2, 2), Request(1024, 3, 3)])
     ([1024, 0, 1024, 0], 1536)
@@ -165,7 +165,7 @@ def room_for(
     steps : sequence of Step
         In execution order.
     runs : mapping
-        The launches of those steps, by their nodes, that run on the device.
+        The launches of the steps that run on the device, by their nodes.
     freed : sequence of collections
         For each step the tables that are dropped after it; others stay to the end.
     others : collection of int

@@ -1,7 +1,7 @@
 """A sweep that is known: its launches with all their arguments, made once and repeated for as long as tables lie there.
 
-What Python does for a step takes ten times as long as its launch. A sweep of the same steps gets a block of the same
-size, most often at the same place, with its leaf tables in it; then one copy is all that is left before the launches.
+Python's work for a step takes ten times as long as its launch. A sweep of the same steps gets a block of the same size,
+usually at the same place, with its leaf tables in it. Then a single copy precedes the launches.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class RecordedSweep:
         self._small = small
         made_by: dict[int, DeviceRun | SmallRun] = {**runs, **small.runs}
         together = len(small.steps)
-        if together:  # what they read is there until all of them are done
+        if together:  # their input tables exist until all of them are done
             freed = [*[()] * (together - 1), [*chain.from_iterable(freed[:together])], *freed[together:]]
         room = room_for(steps, made_by, freed, others, all_placed=True)
         nodes = [step.node for step in steps]
@@ -92,14 +92,14 @@ class RecordedSweep:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the block: of leaf tables, of what steps make, and of workspaces."""
+        """Bytes of the block: leaf tables, step tables, and workspaces."""
         return self._first + self._packing.nbytes
 
     def run(self, tables: Mapping[int, Any]) -> dict[int, Any] | None:
-        """Sweep, given tables of the host and the device; return those that are kept.
+        """Sweep, given tables of the host and the device; return the kept tables.
 
-        None where a table is not where it was expected, or not aligned as launches want it, or where the device has no
-        room for all in one piece, or for what outlasts the sweep beside it.
+        None if a table is not in its expected place or not aligned, or if the device has no room for the block in one
+        piece, or for the tables that outlast the sweep.
         """
         given = [tables[node].data.ptr for node in self._given]
         staged = [tables[node] for node in self._staged]

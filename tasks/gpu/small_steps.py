@@ -1,7 +1,7 @@
-"""Small steps of a sweep in few launches: those that read nothing of each other are one, whatever their axes.
+"""Small steps of a sweep in few launches: independent steps share a launch, whatever their axes.
 
-A launch of its own is chosen for each larger step, which takes ten times as long as NumPy takes for a small one; of
-these one kernel is told sizes and strides.
+Choosing a launch for a step takes ten times as long as NumPy takes for a small step. One kernel therefore runs all
+small steps, with sizes and strides as data.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _STEPS: Final = np.dtype([("inputs", "u8", 5), ("out", "u8", 0), ("bound", "i8")
 
 
 class SmallRun(NamedTuple):
-    """What a step makes, as `DeviceRun` says it."""
+    """The sizes of a step's output, as in `DeviceRun`."""
 
     cells: int
     out_bytes: int
@@ -60,7 +60,7 @@ class SmallSteps:
     Parameters
     ----------
     steps : sequence of Step
-        In execution order, each of those that a launch `takes`.
+        In execution order, the steps that a launch `takes`.
     semiring : Semiring
         Of all tables: costs, or residues.
 
@@ -69,7 +69,7 @@ class SmallSteps:
     steps : list of Step
         In the order of their launches.
     runs : dict of int to SmallRun
-        What each makes, by its node.
+        The output of each step, by its node.
     """
 
     def __init__(self, steps: Sequence[Step], semiring: Semiring) -> None:
@@ -93,7 +93,7 @@ class SmallSteps:
         self._held: list[Any] = []
 
     def bound(self, at: Mapping[int, int]) -> Iterator[tuple[Launch, list[int]]]:
-        """Return the launches where each table lies for good; what they read beside stays until others are made."""
+        """Return the launches with fixed addresses of tables; their other input stays until new launches are made."""
         if not self.steps:
             return
         lists = [np.array([at[node] for node in self._tables], np.uint64), *self._parts.values()]
@@ -112,7 +112,7 @@ def small_kernel(semiring: Semiring) -> Kernel:
 
 
 def _described(steps: Sequence[Step]) -> dict[str, Array]:
-    """Return what a launch is told of some steps."""
+    """Return the launch's description of some steps."""
     policy = DevicePolicy.current()
     axes = [step.lowered.axes for step in steps]
     shapes = np.zeros(len(steps), _SHAPE)

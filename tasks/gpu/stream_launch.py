@@ -1,4 +1,4 @@
-"""Launches of streaming passes and of sums of rows; what all launches write into their arguments."""
+"""Launches of streaming passes and of sums of rows, and the arguments common to all launches."""
 
 from __future__ import annotations
 

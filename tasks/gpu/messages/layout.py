@@ -24,8 +24,8 @@ _ITEM_BYTES: Final = 16
 MOST_CELLS: Final = 1 << 31
 """Cells of a table are fewer: divisions are exact for numbers of 31 bits. Lines of all tables are counted by 32."""
 _MOST_LINES: Final = 1 << 32
-# Blocks that the nominal device holds at a time, and how many items each should have where there is enough work. What
-# an item waits for besides its work is about as long as the shortest item should be.
+# Blocks that the nominal device holds at a time, and the desired items per block if there is enough work. The waiting
+# time of an item should not exceed the time of the shortest item.
 _BLOCKS: Final = 6 * NOMINAL.processors
 
 
@@ -40,9 +40,10 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class OperationKind:
-    """What operations with the same loops have in common: the loops, how they are cut into items, how many there are.
+    """Common properties of operations with the same loops: the loops, their division into items, and the number of
+    items.
 
-    Most operations of a propagation are alike; what follows from their loops is worked out once.
+    Most operations of a propagation are alike, so results that depend only on loops are computed once.
     """
 
     axes: Axes
@@ -78,7 +79,7 @@ class MessageLayout:
     slab_at
         For each finding and each computed table, its first cell in the slab of a case; findings come first.
     pieces_at
-        For each operation the first cell of what the pieces of its elimination add up to.
+        For each operation, the first cell of the sums of its elimination's pieces.
     finding_cells, slab_cells, constant_cells
     group
         Cases that are computed together; slabs are a multiple of it.
@@ -205,7 +206,7 @@ def _kinds(
 
 
 def _piece_cells(tiles: Tiles, group: int) -> int:
-    """Cells of a case for what the pieces of an elimination add up to."""
+    """Return the cells per case for the sums of an elimination's pieces."""
     return _lined(tiles.pieces * tiles.outputs // group) if tiles.pieces > 1 else 0
 
 

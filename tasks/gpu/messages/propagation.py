@@ -30,7 +30,7 @@ _LOCKS: Final[defaultdict[int, threading.Lock]] = defaultdict(threading.Lock)
 
 
 def one_at_a_time(device: int = 0) -> threading.Lock:
-    """Return what tasks hold while they use a program on a device of this process: its threads share it."""
+    """Return the lock of a program on a device of this process, because the process's threads share the device."""
     return _LOCKS[device]
 
 
@@ -63,7 +63,7 @@ class MessageProgram:
     roots : ndarray, uint32
         Where the single cells are whose product is the rest of the total.
     log_scale : float
-        ln of what the constants were divided by.
+        ln of the divisor of the constants.
     law : {"sum_product", "min_plus"}
     """
 
@@ -119,10 +119,10 @@ class DeviceMessages:
     def run(self, findings: Array) -> Array:
         """Answer one case of a program without groups.
 
-        Takes likelihoods of all variables, at most 1, ``(finding cells,)``; returns ``(answer cells,)``. The last two
-        cells are ln of the total, without `MessageProgram.log_scale`, and whether the case failed: a number other
-        than 0 if its products may have left the range of doubles. Beliefs sum to 1; those of least sums are as they
-        come, with the least of all in place of the logarithm.
+        Takes the likelihoods of all variables, at most 1, shape ``(finding cells,)``; returns an array of shape
+        ``(answer cells,)``. The second last cell is ln of the total, without `MessageProgram.log_scale`. The last cell
+        is nonzero if the case failed because products may have left the range of doubles. Beliefs sum to 1. For least
+        sums, beliefs are not scaled, and the least value replaces the logarithm.
         """
         if self._single is None:
             self._single = _Single(_Cases(self.program, self._fixed, 1))
@@ -179,7 +179,7 @@ class _Cases:
         ----------
         cases : int
         findings : ndarray of float64, optional
-            Likelihoods of the first case, in page-locked memory of the host; those of others are on the device.
+            Likelihoods of the first case, in page-locked host memory; likelihoods of other cases are on the device.
         answer : ndarray of float64, optional
             Page-locked memory of the host for beliefs and totals, ``answer_cells`` for each case; else they stay on
             the device.

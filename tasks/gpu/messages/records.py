@@ -1,4 +1,4 @@
-"""Records of a propagation on a GPU: what ``cuda/messages.cu`` reads instead of a program. Pure: no values.
+"""Records of a propagation on a GPU: the data that ``cuda/messages.cu`` reads as its program. Pure: no values.
 
 Every step becomes a record of 32-bit words (its tiles, inputs and axes), every tile or piece of one an item. Items
 are in an order in which all inputs of a step are made before it, the longest way to the end first: blocks that take
@@ -163,7 +163,7 @@ def _words(
     least_exponents: Mapping[int, int],
     findings: Collection[int],
 ) -> NDArray[np.uint32]:
-    """Write all records: those of a kind are the same but for where tables are, which is written for all at once."""
+    """Write all records. Records of a kind differ only in the places of tables, which are written for all together."""
     operations, kinds = layout.operations, layout.kinds
     if not operations:
         return np.zeros(0, np.uint32)

@@ -1,8 +1,8 @@
 """How a block of threads computes a tile of a message on a GPU: which cells are its lanes. Pure: no values.
 
-The axes of a step fall into three groups: those of the output, of which a tile is a range of cells; and the
-eliminated ones, cut into *highs* and *lows*. A thread is one lane of the outputs of a tile and one lane of the lows;
-it goes through all highs of its piece. Both orders are free, so lanes lie where most tables are contiguous.
+The axes of a step fall into three groups: the output's axes, divided into tiles of consecutive cells; and the
+eliminated axes, divided into *highs* and *lows*. A thread is one lane of the outputs of a tile and one lane of the
+lows; it iterates over all highs of its piece. Both orders are free, so that lanes lie where most tables are contiguous.
 """
 
 from __future__ import annotations
@@ -218,7 +218,7 @@ def _cost(tiles: Tiles) -> float:
     shares = -(-tiles.outputs // tiles.lanes_out) * warps
     rounds = cells_of(tiles.highs) * -(-cells_of(tiles.lows) // tiles.lanes_low)
     once = len(tiles.outs) * (1.0 + 0.5 * inputs) + lines[-1] + 12.0 * (tiles.lanes_low - 1).bit_length()
-    # a block with idle threads hides less of what the others wait for
+    # a block with idle threads hides less of the other threads' waiting
     idle = 1.0 + 0.25 * (THREADS / threads - 1.0)
     return idle * shares * (rounds * (2.5 * inputs + ordered_sum(lines[:-1])) + once)
 

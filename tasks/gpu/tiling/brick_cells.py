@@ -25,7 +25,7 @@ _OTHER_CELLS: Final = 16
 """Cells of a thread whose columns are no neighbours in the output, about."""
 
 SHARED_BYTES: Final = 52 << 10
-"""Of the slices of a brick: with a block's tables, what every device since 2018 has."""
+"""Shared memory of a brick's slices: with a block's tables, available on every device since 2018."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ Parts = tuple[BrickAxis, ...]
 
 @dataclass(frozen=True, slots=True)
 class BrickShape:
-    """The axes of a brick by what they are for.
+    """The axes of a brick, by purpose.
 
     Attributes
     ----------
@@ -64,7 +64,7 @@ class BrickShape:
 
     @property
     def parts(self) -> Parts:
-        """All parts, those of a thread's registers first."""
+        """All parts, the parts of a thread's registers first."""
         return self.columns + self.rows + self.threads + self.inner + self.outer
 
 
@@ -109,7 +109,7 @@ class BrickCells:
         self.along_output(line_bytes // itemsize)
 
     def grow(self, states: int | None = None) -> None:
-        """Take what is wanted of all axes, so many eliminated states first if other than usual."""
+        """Take the desired cells of all axes, with ``states`` eliminated states first if given."""
         policy = TilingPolicy.current()
         self.grow_to(self.gone, states or policy.brick_states_before)
         self.grow_to(self.kept, MAX_THREADS * self.columns_cells // 2)
@@ -124,7 +124,9 @@ class BrickCells:
         return states if states <= MAX_STATES and states > math.prod([self.cells[i] for i in self.gone]) else 0
 
     def broken(self) -> list[int]:
-        """Numbers of the largest inputs of which it reads less than whole sectors; of far ones, than whole lines."""
+        """Return the numbers of the largest inputs read in less than whole sectors, or for far ones, less than whole
+        lines.
+        """
         far, line = TilingPolicy.current().far_bytes // self.itemsize, NOMINAL.line_bytes // self.itemsize
         large = enumerate(self.sizes)
         return [k for k, cells in large if self.run(k) < (line if cells > far else self.sector)][:2]
@@ -154,7 +156,7 @@ class BrickCells:
         return self._fits()
 
     def along_output(self, line: int) -> None:
-        """Take the columns, and with the threads so many neighbouring cells of the output, about."""
+        """Take the columns, and with the threads about ``line`` neighbouring cells of the output."""
         most = VECTOR_BYTES // self.itemsize
         for i in self.kept:
             axis = self.axes[i]
@@ -207,7 +209,7 @@ class BrickCells:
         )
 
     def read_cells(self, slices: Sequence[int]) -> float:
-        """Cells that a brick reads, given those of its slices, counting whole sectors."""
+        """Return the cells that a brick reads, given its slices' cells, counting whole sectors."""
         reads = TilingPolicy.current().brick_copy_reads
         total, cells, axes, sector = 0.0, self.cells, self.axes, self.sector
         for weight, order, held in zip(self.weight, self.by_stride, slices, strict=True):
@@ -220,7 +222,7 @@ class BrickCells:
         return total
 
     def fill(self) -> None:
-        """Take what saves most reads, and then give back what another axis would use better."""
+        """Take the axes that save most reads, then give back cells that another axis would use better."""
         policy = TilingPolicy.current()
         axes, cells = self.axes, self.cells
         factors = [least_factor(axis.size) for axis in axes]
@@ -273,7 +275,8 @@ class _Taken:
         self._slices = [math.prod([cells[i] for i in order]) for order in brick.by_stride]
 
     def slices_with(self, i: int, more: int, j: int = -1, less: int = 1) -> list[int] | None:
-        """Cells of every slice with so many times the cells of axis ``i``, and so many times less of axis ``j``.
+        """Return the cells of every slice with ``more`` times the cells of axis ``i``, and ``less`` times fewer of axis
+        ``j``.
 
         None where a block has no threads or shared memory for them.
         """

@@ -19,7 +19,7 @@ MAX_FAR: Final = 256
 """Axes between bricks, within a brick and of a copy, and items of a table of copies; as in ``cuda/brick.cu``."""
 
 TABLES_BYTES: Final = 10 << 10
-"""Shared memory of a block of bricks besides its slices, with what the device keeps of it."""
+"""Shared memory of a block of bricks in addition to its slices, including the device's reserve."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class BrickSlice:
     unit
         Cells that are read at once, neighbours in the table.
     spread
-        Distance of these in shared memory where each is stored alone; 0 where they are copied together.
+        Distance of these in shared memory if each is stored separately; 0 if they are copied together.
     near, far
         Axes of the copy, fastest first: items of all threads together, and how often.
     """
@@ -135,7 +135,7 @@ class Brick:
 def with_partial(axes: Sequence[Axis], shape: BrickShape, out_cells: int) -> tuple[list[Axis], int]:
     """Keep some eliminated cells in partial sums where bricks are too few; return the axes and copies of the output.
 
-    What is kept becomes further axes, at the end.
+    Kept parts become additional axes at the end.
     """
     policy = TilingPolicy.current()
     taken = taken_cells(axes, shape)
