@@ -99,7 +99,7 @@ def log_on_workers(client: Any) -> None:
         return
     from distributed import WorkerPlugin
 
-    class Logs(WorkerPlugin):  # type: ignore[misc]
+    class Logs(WorkerPlugin):
         def setup(self, worker: Any) -> None:
             configure_logs(settings)
 

@@ -78,7 +78,7 @@ def in_run_folder(folder: RunFolder, prepared: Prepared, progress: Progress | No
             return in_slices(
                 prepared,
                 lambda once: answered(once, progress, folder.path, [*prepared.notes]),
-                lambda once: keep_plan(folder, once)
+                lambda once: keep_plan(folder, once),
             )
 
     return written(folder, run)

@@ -56,7 +56,9 @@ def forget(name: str, scheduler: str | None = None) -> str:
     if JobDir(Path(name)).holds_job():
         return forget_job(Job(name), scheduler)
     if scheduler is None:
-        raise BucketflowError(f"{name} is not the run directory of a job; to forget a job by its id, give its --scheduler")
+        raise BucketflowError(
+            f"{name} is not the run directory of a job; to forget a job by its id, give its --scheduler"
+        )
     with connected(None, scheduler, with_workers=False) as client:
         known = driver.announced(client, PREFIX).get(PREFIX + name)
         if known is None:

@@ -22,7 +22,9 @@ from tests.models import grid
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 ROOT = Path(bucketflow.__file__).parent
-REFUSED = rf"^worker tcp://\S+ has bucketflow \S+ with the sources \w+, this is bucketflow {__version__} with the sources "
+REFUSED = (
+    rf"^worker tcp://\S+ has bucketflow \S+ with the sources \w+, this is bucketflow {__version__} with the sources "
+)
 
 
 def test_the_digest_is_of_every_source(tmp_path: Path) -> None:

@@ -62,7 +62,14 @@ class _Client:
     def run(self, _: object, __: bytes, workers: list[str] | None, on_error: str) -> dict[str, object]:
         addresses = list(self.limits) if workers is None else workers
         self.asked += addresses
-        same = {"version": __version__, "sources": source_digest(), "host": "h", "threads": 1, "available_bytes": GB, "unreadable": ""}
+        same = {
+            "version": __version__,
+            "sources": source_digest(),
+            "host": "h",
+            "threads": 1,
+            "available_bytes": GB,
+            "unreadable": "",
+        }
         return {address: {**same, "limit_bytes": self.limits[address]} for address in addresses}
 
 

@@ -321,8 +321,7 @@ def _externals(dcop: Dcop, words: WrittenWords) -> tuple[tuple[External, ...], t
 
 
 def _hosted(dcop: Dcop, words: WrittenWords) -> tuple[Dcop, tuple[str, ...]]:
-    """Return the problem with hosting costs under the names in the file, and a note if some are lost.
-    """
+    """Return the problem with hosting costs under the names in the file, and a note if some are lost."""
     called = {**dict(zip(dcop.functions, words.functions, strict=True)), **_variables(dcop, words)}
     agents, lost = [], 0
     for agent in dcop.agents:
