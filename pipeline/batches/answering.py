@@ -81,7 +81,8 @@ def answered_one(asked: PricedRow, options: Options, compiled: Compiled | None) 
     seconds = round(time.perf_counter() - start, 6)
     facts = {"row": row.number, "status": record["status"], "wall_seconds": seconds}
     _LOG.debug("row %s is %s", row.number, record["status"], extra={"facts": facts})
-    return {"key": asked.key, **record, "wall_seconds": seconds, "query": row.query}
+    asked_as = {"question": asked.question} if asked.question else {}
+    return {"key": asked.key, **asked_as, **record, "wall_seconds": seconds, "query": row.query}
 
 
 def _record(found: Result | Marginals, asked: PricedRow, seconds: float) -> dict[str, Any]:

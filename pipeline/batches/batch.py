@@ -33,7 +33,7 @@ from .answering import answered
 from .batch_policy import BatchPolicy
 from .deadline import Deadline, earliest
 from .manifest import Manifest, Row, read_manifest
-from .pricing import PricedRow, Pricing
+from .pricing import Price, PricedRow, Pricing, parsed_rows
 from .summary import BatchSummary, RowOutcome, summary_of, write_results
 
 # Packs and order of queries: queries of one model form packs, the longest first.
@@ -204,10 +204,12 @@ class _Batch:
     deadline: Deadline
     started: float = field(default_factory=time.perf_counter)
     _keys: list[str] = field(default_factory=list)
-    _before: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    _before: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     _found: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     _wrong: dict[int, Mapping[str, Any]] = field(default_factory=dict)
     _asked: dict[str, Row] = field(default_factory=dict)
+    _same: dict[str, list[str]] = field(default_factory=dict)
+    """Keys of rows that ask the question of another row in other words, by the key of that row."""
 
     def answer_all(self) -> None:
         """Answer what is not known yet, until all is or the time is over."""
@@ -284,6 +286,7 @@ class _Batch:
         policy = BatchPolicy.current()
         options = self._task_options(pool)
         pricing = Pricing(self.folder, options, not isinstance(pool, DaskPool), self.tell)
+        todo = self._parsed(pool, todo, options)
         ordered = sorted(todo, key=lambda a: (-a.row.priority, a.stops, a.row.model, a.row.number))
         for _, level in groupby(ordered, key=lambda a: a.row.priority):
             waiting, long = list(level), list[PricedRow]()
@@ -294,6 +297,31 @@ class _Batch:
                 long += [a for a in asked if a.price.seconds > left]
                 self._ask(pool, [a for a in asked if a.price.seconds <= left], options)
             self._ask(pool, long, options)
+
+    def _parsed(self, pool: Pool, todo: Sequence[PricedRow], options: Options) -> list[PricedRow]:
+        """Parse all questions; return those that are neither wrong, nor answered or asked in other words."""
+        known = {record["question"]: record for record in self.folder.answers().values() if "question" in record}
+
+        def model(asked: PricedRow) -> tuple[str, bool]:
+            return asked.row.model, asked.row.check
+
+        groups = [list(rows) for _, rows in groupby(sorted(todo, key=lambda a: (model(a), -a.row.priority)), key=model)]
+        first, wrong = dict[str, PricedRow](), list[PricedRow]()
+        calls = (([asked.row for asked in group], options) for group in groups)
+        for group, found in zip(groups, pool.stream(parsed_rows, calls), strict=True):
+            for asked, question in zip(group, found, strict=True):
+                if isinstance(question, Price):
+                    wrong.append(replace(asked, price=question))
+                elif question in known and _stands(known[question], asked.row, self.options):
+                    self._before[asked.key] = {**known[question], "key": asked.key}
+                    self.folder.append(dict(self._before[asked.key]))
+                elif question in first:
+                    self._same.setdefault(first[question].key, []).append(asked.key)
+                else:
+                    first[question] = replace(asked, question=question)
+        if wrong:
+            self._told(wrong, 0)
+        return list(first.values())
 
     def _told(self, asked: list[PricedRow], waiting: int) -> None:
         """Report prices, and store refused and invalid rows."""
@@ -349,7 +377,7 @@ class _Batch:
 
     def _keep(self, records: Iterable[dict[str, Any]]) -> None:
         """Keep answers, and stop where one was stopped."""
-        for record in records:
+        for record in (each for found in records for each in self._with_twins(found)):
             if record["status"] == "refused":
                 record.setdefault("within", str(self._asked[record["key"]].memory or self.options.memory))
             self.folder.append(record)
@@ -364,6 +392,12 @@ class _Batch:
             if record["status"] == "stopped":
                 raise StoppedError(record["message"])
             self.folder.drop_run(record["key"])
+
+    def _with_twins(self, record: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        """Yield a record for each row that asks the same question, that of the asked row first."""
+        yield record
+        for key in self._same.get(record["key"], ()):
+            yield {**record, "key": key}
 
 
 def _stands(known: Mapping[str, Any] | None, row: Row, options: Options) -> bool:

@@ -24,6 +24,7 @@ from ..formats.text.source import Source, read_source
 from ..formats.text.yaml import Dialect, YamlNode, read_tree, shown
 from ..local_paths import local_path
 from ..models.findings import is_missing
+from ..models.frames import need_pyarrow
 from ..models.model import Model
 from ..models.option_rows import COLUMN_ROWS
 from ..models.query import QUERIES
@@ -31,8 +32,8 @@ from ..options import parse_size
 
 Manifest = str | os.PathLike[str] | Any
 """A file, a folder, a data frame, or a list of mappings."""
-Entry = tuple[int | None, Mapping[str, Any]]
-"""The line of a row, where it has one, and its cells by column."""
+Entry = tuple[int | None, Mapping[str, Any] | FormatError]
+"""The line of a row, where it has one, and its cells by column, or why the line is no row."""
 
 # A question of a batch: one row of its list, and what it is known by.
 
@@ -192,7 +193,7 @@ def read_manifest(
             Row(k, str(file.relative_to(place)), str(file), query)
             for k, file in enumerate(_models(place, results, note), 1)
         ]
-    return _numbered(str(path), _entries(place), place.parent, query)
+    return _numbered(str(path), _entries(place), place.parent, query, keep_bad=True)
 
 
 SaveText = Callable[[str, str], str]
@@ -225,8 +226,12 @@ def read_lines(lines: Iterable[str], base: Path, query: str, save_text: SaveText
     return _numbered(what, ((k, _saved(what, k, row, save_text)) for k, row in _json_entries(what, lines)), base, query)
 
 
-def _saved(path: str, line: int | None, entry: Mapping[str, Any], save_text: SaveText) -> Mapping[str, Any]:
+def _saved(
+    path: str, line: int | None, entry: Mapping[str, Any] | FormatError, save_text: SaveText
+) -> Mapping[str, Any]:
     """Return a row whose model is a file in place of a text."""
+    if isinstance(entry, FormatError):
+        raise entry
     if not entry.keys() & {"text", "format"}:
         return entry
     text, suffix = entry.get("text"), f".{str(entry.get('format', '')).removeprefix('.')}"
@@ -240,11 +245,22 @@ def _saved(path: str, line: int | None, entry: Mapping[str, Any], save_text: Sav
     return {**rest, "model": save_text(text, suffix)}
 
 
-def _numbered(path: str, entries: Iterable[Entry], base: Path, query: str) -> list[Row]:
-    """Read the rows of all entries; files are seen from a folder."""
+def _numbered(path: str, entries: Iterable[Entry], base: Path, query: str, keep_bad: bool = False) -> list[Row]:
+    """Read the rows of all entries; files are seen from a folder.
+
+    A line that is no row becomes a row with a problem if ``keep_bad``, and is an error otherwise.
+    """
     rows: list[Row] = []
     for line, entry in entries:
-        for row in _rows(path, line, entry, base, query):
+        try:
+            if isinstance(entry, FormatError):
+                raise entry
+            found = list(_rows(path, line, entry, base, query))
+        except FormatError as error:
+            if not keep_bad:
+                raise
+            found = [Row(0, "", "", query, problem=str(error))]
+        for row in found:
             number = len(rows) + 1
             problem = row.problem and f"row {number}, {row.problem}"
             rows.append(replace(row, number=number, name=row.name or str(number), problem=problem))
@@ -297,6 +313,9 @@ def _plain_cell(cell: Any) -> Any:
 def _entries(path: Path) -> Iterator[Entry]:
     """Rows as mappings, with their lines."""
     kind = path.suffix.lower()
+    if kind in (".parquet", ".arrow", ".feather", ".ipc"):
+        yield from _arrow_entries(path)
+        return
     if kind in (".yaml", ".yml"):
         yield from _yaml_entries(read_source(path, default_memory_bytes()))
         return
@@ -307,37 +326,67 @@ def _entries(path: Path) -> Iterator[Entry]:
             elif kind == ".csv":
                 yield from _csv_entries(str(path), csv.DictReader(file, restkey=None))
             else:
-                raise FormatError(str(path), None, "a folder, or a list in .csv, .jsonl or .yaml", repr(path.name))
+                raise FormatError(
+                    str(path), None, "a folder, or a list in .csv, .jsonl, .yaml, .parquet or .arrow", repr(path.name)
+                )
     except OSError as error:
         raise FormatError(str(path), None, "a list of questions", error.strerror or str(error)) from None
     except UnicodeDecodeError:
         raise FormatError(str(path), None, "text in UTF-8", "other bytes") from None
 
 
-def _csv_entries(path: str, reader: csv.DictReader[str]) -> Iterator[tuple[int, Mapping[str, Any]]]:
+def _arrow_entries(path: Path) -> Iterator[Entry]:
+    """Rows of a table in Parquet or Arrow; cells without a value, also within structs, say nothing."""
+    need_pyarrow("reading")
+    import pyarrow.feather
+    import pyarrow.parquet
+
+    try:
+        if path.suffix.lower() == ".parquet":
+            table = pyarrow.parquet.read_table(path)
+        else:
+            table = pyarrow.feather.read_table(path)
+        for number, entry in enumerate(table.to_pylist(maps_as_pydicts="strict"), 1):
+            yield number, _filled_cells(entry)
+    except (OSError, pyarrow.ArrowException, KeyError) as error:
+        raise FormatError(str(path), None, "a table in Parquet or Arrow", shorten(str(error))) from None
+
+
+def _filled_cells(entry: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        name: _filled_cells(cell) if isinstance(cell, dict) else cell
+        for name, cell in entry.items()
+        if cell is not None
+    }
+
+
+def _csv_entries(path: str, reader: csv.DictReader[str]) -> Iterator[Entry]:
     try:
         names = [name.strip() for name in reader.fieldnames or ()]
+        _check_columns(path, reader.line_num, names)
         if twice := [name for k, name in enumerate(names) if name in names[:k]]:
             raise FormatError(path, reader.line_num, "different columns", f"{twice[0]!r} twice")
         for entry in reader:
             if None in entry:
-                raise FormatError(path, reader.line_num, f"{len(names)} cells", "more")
+                yield reader.line_num, FormatError(path, reader.line_num, f"{len(names)} cells", "more")
+                continue
             yield reader.line_num, {name.strip(): cell.strip() for name, cell in entry.items() if cell and cell.strip()}
     except csv.Error as error:
         raise FormatError(path, reader.line_num, "comma-separated values", str(error)) from None
 
 
-def _json_entries(path: str, lines: Iterable[str]) -> Iterator[tuple[int, Mapping[str, Any]]]:
+def _json_entries(path: str, lines: Iterable[str]) -> Iterator[Entry]:
     for number, line in enumerate(lines, 1):
         if line.strip():
             try:
-                entry = json.loads(line)
+                yield number, _mapping(path, number, json.loads(line))
+            except FormatError as error:
+                yield number, error
             except (ValueError, RecursionError) as error:
-                raise FormatError(path, number, "a JSON object", json_fault(error)) from None
-            yield number, _mapping(path, number, entry)
+                yield number, FormatError(path, number, "a JSON object", json_fault(error))
 
 
-def _yaml_entries(source: Source) -> Iterator[tuple[int, Mapping[str, Any]]]:
+def _yaml_entries(source: Source) -> Iterator[Entry]:
     path, root = source.path, read_tree(source, _YAML)
     if not isinstance(root.value, list):
         raise FormatError(path, root.line, "a list of questions", shown(root))
@@ -365,11 +414,7 @@ def _mapping(path: str, line: int | None, entry: Any) -> Mapping[str, Any]:
 def _rows(path: str, line: int | None, entry: Mapping[str, Any], base: Path, query: str) -> Iterator[Row]:
     """Rows of an entry, without numbers and perhaps names: several where the model is a pattern."""
     entry = {str(name).replace("_", "-"): value for name, value in entry.items() if value is not None}
-    unknown = [name for name in entry if name not in COLUMNS]
-    if unknown:
-        raise FormatError(path, line, f"columns among {', '.join(COLUMNS)}", repr(unknown[0]))
-    if "model" not in entry:
-        raise FormatError(path, line, "a column 'model'", ", ".join(entry) or "nothing")
+    _check_columns(path, line, entry)
     what, faults = _settings(entry, base, query)
     pattern = str(what.pop("model"))
     try:
@@ -386,6 +431,15 @@ def _rows(path: str, line: int | None, entry: Mapping[str, Any], base: Path, que
     for file in files or [pattern]:
         own = f"{name} {Path(file).name}".strip() if len(files) > 1 else name
         yield Row(0, own, file, problem=problem, **what)
+
+
+def _check_columns(path: str, line: int | None, names: Iterable[str]) -> None:
+    known = [name.replace("_", "-") for name in names]
+    unknown = [name for name in known if name not in COLUMNS]
+    if unknown:
+        raise FormatError(path, line, f"columns among {', '.join(COLUMNS)}", repr(unknown[0]))
+    if "model" not in known:
+        raise FormatError(path, line, "a column 'model'", ", ".join(known) or "nothing")
 
 
 def _file(base: Path, name: str) -> str:

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import replace
+from hashlib import sha256
 from os.path import isfile
 from threading import Lock
 from typing import Any, Generic, TypeVar
 
-from ..answering.question import Question, question_of
+from ..answering.question import Question, question_of, split_evidence
 from ..api.solve import load
 from ..compiled.compiled import Compiled, compile_model
 from ..examples import file_or_example
-from ..formats.read import evidence_of
+from ..formats.read import evidence_of, variables_of
 from ..models.model import Model
 from ..models.option_rows import COLUMN_ROWS, PROOF
-from ..options import Options, ProofOptions
+from ..options import Options, ProofOptions, parse_size
 from .batch_policy import BatchPolicy
 from .manifest import Row, hash_of
 
@@ -105,6 +107,24 @@ def evidence_of_row(model: Model, row: Row) -> Mapping[str, Any] | None:
     if row.evidence is None or not isinstance(row.evidence, str):
         return row.evidence
     return evidence_of(model, [row.evidence])
+
+
+def question_key(row: Row, options: Options) -> str:
+    """Return a hash of the parsed question of a row: the same however a list writes it.
+
+    Raises
+    ------
+    BucketflowError
+        If the model cannot be read, or has no variable or state of a name in the row.
+    """
+    model = model_of_row(row, options)
+    hard, soft = split_evidence(model, evidence_of_row(model, row))
+    likelihoods = sorted((variable, values.tolist()) for variable, values in soft.items())
+    named = [None if given is None else sorted(variables_of(model, given)) for given in (row.project, row.maximize)]
+    memory = None if row.memory is None else parse_size(row.memory)
+    asked = [hash_of(row.model), row.query, sorted(hard.items()), likelihoods, named, memory]
+    asked += [row.order_time, row.time, row.check]
+    return sha256(json.dumps(asked, default=int).encode()).hexdigest()
 
 
 def options_of(row: Row, options: Options, **more: Any) -> Options:

@@ -26,7 +26,7 @@ from ..options import Options
 from ..trees.tree import elimination_order
 from .batch_policy import BatchPolicy
 from .manifest import Row, hash_of
-from .models import effort_of, model_of_row, options_of, question_of_row
+from .models import effort_of, model_of_row, options_of, question_key, question_of_row
 
 Kind = Literal["small", "large", "alone", "wrong"]
 
@@ -94,6 +94,8 @@ class PricedRow:
         How often it was stopped before.
     slot : float or None
         Seconds after which it was, or is likely to be.
+    question : str
+        Hash of the parsed question; empty if it is not parsed yet.
     """
 
     row: Row
@@ -102,12 +104,24 @@ class PricedRow:
     folder: str | None = None
     stops: int = 0
     slot: float | None = None
+    question: str = ""
 
 
 def wrong(error: BucketflowError) -> Price:
     """Return the price of a row that is wrong or refused."""
     status = "refused" if error.exit_code == 3 else "failed"
     return Price("wrong", status=status, message=str(error), exit_code=error.exit_code)
+
+
+def parsed_rows(rows: Sequence[Row], options: Options) -> list[str | Price]:
+    """Task: return the hash of the parsed question of each row, or the price of a row that is wrong."""
+    found = list[str | Price]()
+    for row in rows:
+        try:
+            found.append(question_key(row, options))
+        except BucketflowError as error:
+            found.append(wrong(error))
+    return found
 
 
 def shared_price(row: Row, options: Options) -> Price | None:

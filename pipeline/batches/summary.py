@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,10 @@ _COLUMNS = {
     "key": str,
 }
 
+_ANSWERED = {"row": int, "name": str, "query": str, "variable": str, "state": str}
+_MARGINAL_COLUMNS, _ASSIGNMENT_COLUMNS = {**_ANSWERED, "index": int, "value": float}, _ANSWERED
+# Lines that are written together: some 50 MB while they are Python objects.
+_GROUP_LINES = 1 << 17
 
 # Of a summary, how many rows ended how.
 _COUNTS = ("rows", "answered", "bounded", "refused", "failed", "stopped", "reused")
@@ -98,7 +103,7 @@ class RowOutcome:
 
 
 def _without_key(record: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in record.items() if name not in ("key", "query")}
+    return {name: value for name, value in record.items() if name not in ("key", "query", "question")}
 
 
 def _text(value: Any) -> str | None:
@@ -194,7 +199,11 @@ def _unanswered(outcomes: Sequence[RowOutcome]) -> Iterator[str]:
 
 
 def write_results(folder: BatchDir, outcomes: Sequence[RowOutcome], summary: BatchSummary) -> None:
-    """Write ``results.jsonl``, ``summary.csv``, ``summary.json`` and, with pyarrow, ``summary.parquet``."""
+    """Write ``results.jsonl``, ``summary.csv`` and ``summary.json``, and with pyarrow the tables in Parquet.
+
+    These are ``summary.parquet``, and in long form, a line for each number, ``marginals.parquet`` and
+    ``assignments.parquet``.
+    """
     folder.write("results.jsonl", "".join(json.dumps(outcome.to_dict()) + "\n" for outcome in outcomes).encode())
     table = [outcome.cells() for outcome in outcomes]
     text = io.StringIO()
@@ -204,15 +213,41 @@ def write_results(folder: BatchDir, outcomes: Sequence[RowOutcome], summary: Bat
     folder.write("summary.csv", text.getvalue().encode())
     folder.write("summary.json", (json.dumps(summary.to_dict(), indent=1) + "\n").encode())
     if find_spec("pyarrow") is not None:
-        folder.write("summary.parquet", _parquet(table))
+        folder.write("summary.parquet", _parquet(iter(table), _COLUMNS))
+        folder.write("marginals.parquet", _parquet(_marginal_lines(outcomes), _MARGINAL_COLUMNS))
+        folder.write("assignments.parquet", _parquet(_assignment_lines(outcomes), _ASSIGNMENT_COLUMNS))
 
 
-def _parquet(table: Sequence[Mapping[str, Any]]) -> bytes:
+def _marginal_lines(outcomes: Sequence[RowOutcome]) -> Iterator[dict[str, Any]]:
+    """Yield a line for each state of each variable of each answer."""
+    for outcome in outcomes:
+        answer = outcome.record.get("answer") or {}
+        shared = {"row": outcome.row.number, "name": encodable(outcome.row.name), "query": outcome.row.query}
+        for variable, values in (answer.get("marginals") or {}).items():
+            labels = answer["states"][variable]
+            for k, (state, value) in enumerate(zip(labels, values, strict=True)):
+                told = {"variable": encodable(variable), "state": encodable(str(state)), "index": k, "value": value}
+                yield {**shared, **told}
+
+
+def _assignment_lines(outcomes: Sequence[RowOutcome]) -> Iterator[dict[str, Any]]:
+    """Yield a line for each variable of the assignment of each answer."""
+    for outcome in outcomes:
+        answer = outcome.record.get("answer") or {}
+        shared = {"row": outcome.row.number, "name": encodable(outcome.row.name), "query": outcome.row.query}
+        for variable, state in (answer.get("assignment") or {}).items():
+            yield {**shared, "variable": encodable(variable), "state": encodable(str(state))}
+
+
+def _parquet(lines: Iterator[Mapping[str, Any]], columns: Mapping[str, type]) -> bytes:
+    """Return lines as a file in Parquet, a group of rows at a time."""
     import pyarrow
     import pyarrow.parquet
 
     kinds = {int: pyarrow.int64(), float: pyarrow.float64(), bool: pyarrow.bool_(), str: pyarrow.string()}
-    schema = pyarrow.schema([(name, kinds[kind]) for name, kind in _COLUMNS.items()])
+    schema = pyarrow.schema([(name, kinds[kind]) for name, kind in columns.items()])
     written = io.BytesIO()
-    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(list(table), schema=schema), written)
+    with pyarrow.parquet.ParquetWriter(written, schema) as writer:
+        while part := list(islice(lines, _GROUP_LINES)):
+            writer.write_table(pyarrow.Table.from_pylist(part, schema=schema))
     return written.getvalue()

@@ -26,8 +26,8 @@ def imported_pandas() -> Any:
     return pandas
 
 
-def need_pyarrow() -> None:
-    """Refuse to write Parquet without pyarrow.
+def need_pyarrow(what: str = "writing") -> None:
+    """Refuse to read or write Parquet without pyarrow.
 
     Raises
     ------
@@ -35,7 +35,7 @@ def need_pyarrow() -> None:
         If it is not installed; the extra ``frames`` brings it.
     """
     if find_spec("pyarrow") is None:
-        raise ModelError(f"writing .parquet needs pyarrow ({install_hint('frames')}); or use .csv or .jsonl")
+        raise ModelError(f"{what} .parquet needs pyarrow ({install_hint('frames')}); or use .csv or .jsonl")
 
 
 class Answered:

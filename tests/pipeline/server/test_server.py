@@ -790,8 +790,9 @@ def test_a_client_that_does_not_read_waits(in_force: InForce) -> None:
     assert request.is_read
 
 
-def block_of(language: str) -> str:
-    return re.findall(rf"```{language}\n(.*?)```", DOCS.read_text(), re.DOTALL)[-1]
+def block_of(language: str, part: str = "") -> str:
+    blocks = re.findall(rf"```{language}\n(.*?)```", DOCS.read_text(), re.DOTALL)
+    return next(block for block in blocks if part in block)
 
 
 def test_the_example_in_python(folder: ServerFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -819,5 +820,12 @@ def test_the_example_with_curl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         pytest.skip("curl is not installed")
     monkeypatch.setenv("BUCKETFLOW_CACHE", str(tmp_path / ".cache" / "bucketflow"))
     with served(default_folder()):
-        lines = run_shell(block_of("sh"), tmp_path).splitlines()
-    assert {json.loads(line)["status"] for line in lines} == {"answered"}
+        lines = run_shell(block_of("sh", "cat url"), tmp_path).splitlines()
+    found = {record["name"]: record for record in map(json.loads, lines)}
+    assert {record["status"] for record in found.values()} == {"answered"}
+    shown = json.loads(block_of("json"))
+    first = found["first"]
+    assert {name: first[name] for name in shown if name != "answer"} | {"answer": shown["answer"]} == shown
+    log10 = shown["answer"].pop("log10")
+    assert first["answer"]["log10"] == pytest.approx(log10)
+    assert {name: first["answer"][name] for name in shown["answer"]} == shown["answer"]
