@@ -119,7 +119,8 @@ def client_of(given: Any, address: str | None, *, with_workers: bool = True) -> 
     Raises
     ------
     ClusterError
-        If the client is asynchronous; on entering, if no scheduler answers there, or it has no workers that can be used and some are needed.
+        If the client is asynchronous. On entering, if no scheduler answers there, or if it has no workers that can be
+        used and some are needed.
     """
     if given is not None:
         verify_synchronous(given)

@@ -15,7 +15,7 @@ PROCESS_BYTES = 50_000_000
 COMPILED_PROCESS_BYTES = 200_000_000
 # Left to everyone else when no budget is given.
 _SHARE = 0.8
-# Of the memory limit of a Dask worker. Above 0.6 Dask moves results to disk, above 0.8 the worker gets no new tasks, and
+# Of the memory limit of a Dask worker. Above 0.6 Dask moves results to disk, above 0.8 the worker starts no tasks, and
 # above 0.95 its nanny kills it.
 _LIMIT_SHARE = 0.6
 # Where little is free, small models that need no compiled code still get this much of it.

@@ -1,8 +1,8 @@
 """What workers report before they get tasks: their build of bucketflow, and the memory of one of their tasks.
 
-A task of a worker with ``t`` threads may use ``min(0.6 L - P, 0.8 A t / T - P) / t`` bytes. ``L`` is the memory limit that
-Dask enforces, ``A`` the memory that is available on the worker's machine or in its control group, ``T`` the number of
-threads of all workers on that machine, and ``P`` the memory of a process without tables.
+A task of a worker with ``t`` threads may use ``min(0.6 L - P, 0.8 A t / T - P) / t`` bytes. ``L`` is the memory limit
+that Dask enforces, ``A`` the memory that is available on the worker's machine or in its control group, ``T`` the number
+of threads of all workers on that machine, and ``P`` the memory of a process without tables.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Locks of folders: they go away with the process that holds them.
 
 The lock is ``flock`` of a file. Some file systems of networks and clouds have no ``flock``. There a lease replaces the
-lock: a file ``lease-N``, which its owner renews. A lease is free if its process on this machine is gone, or if it was not
-renewed for a minute of the file system's own clock. Whoever creates ``lease-(N+1)`` first takes it over.
+lock: a file ``lease-N``, which its owner renews. A lease is free if its process on this machine is gone, or if it was
+not renewed for a minute of the file system's own clock. The first process that creates ``lease-(N+1)`` takes it over.
 """
 
 from __future__ import annotations

@@ -223,9 +223,8 @@ class Helpers:
 
     def _send(self, hands: Hands, network: CostNetwork, method: str, seconds: float) -> None:
         asked, number = self.portfolio.incumbent.limits, self._made
-        limits = ProofLimits(
-            asked.memory_bytes, asked.seed + number, asked.prune, device_bytes=self.resources.device_budget
-        )
+        memory_bytes = min(asked.memory_bytes, self.resources.task_bytes)
+        limits = ProofLimits(memory_bytes, asked.seed + number, asked.prune, device_bytes=self.resources.device_budget)
         self._made += 1
         self._given[number] = network
         sub = Subproblem(replace(network, made=()), self.portfolio.incumbent.upper, method, limits, seconds)

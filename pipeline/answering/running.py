@@ -147,7 +147,7 @@ def _exceeds(stored: Mapping[str, Any], options: Options) -> bool:
 
 
 def _planned_again(folder: RunFolder, options: Options, patient: bool, stored: Mapping[str, Any]) -> Prepared:
-    """Replace the plan of a run directory by one for less memory; the tables of the old plan do not serve the new one."""
+    """Replace the plan of a run directory by one for less memory, and remove the tables of the old plan."""
     prepared = prepare(folder.question, Resources(options), patient=patient)
     removed = used_bytes(folder.path / TABLES)
     folder.rundir.remove_tables()

@@ -351,8 +351,9 @@ class _Batch:
         if not isinstance(pool, DaskPool):
             return options
         memory = options.memory
-        if memory is None and not self.options.remote:
-            memory = default_memory_bytes() // pool.width
+        if memory is None:
+            remote = replace(options.without_gpus(), client=pool.client)
+            memory = Resources(remote).task_bytes if self.options.remote else default_memory_bytes() // pool.width
         return replace(options.without_gpus(), memory=memory, threads=1)
 
     def _wide_options(self, pool: Pool) -> Options:

@@ -57,7 +57,7 @@ def forget(name: str, scheduler: str | None = None) -> str:
         return forget_job(Job(name), scheduler)
     if scheduler is None:
         raise BucketflowError(
-            f"{name} is not the run directory of a job; to forget a job by its id, give its --scheduler"
+            f"{name} is not the run directory of a job; to name a job by its id, give its --scheduler"
         )
     with connected(None, scheduler, with_workers=False) as client:
         known = driver.announced(client, PREFIX).get(PREFIX + name)

@@ -116,9 +116,9 @@ def refused_workers(error: UnfitWorkersError, again: str = "ask again") -> str:
     shared = f" of {worker.threads} threads" if worker.threads > 1 else ""
     given = f"{left // 10**6}MB" if left >= 10**6 else str(left)
     return (
-        f"a task may take {format_bytes(error.task_bytes)}, and no worker has that: {worker.address}{shared}, the largest, "
-        f"has a memory limit of {limit}, {format_bytes(left)} for the tables of a task; {again} with --memory {given}, or "
-        "start workers with a larger --memory-limit"
+        f"a task may take {format_bytes(error.task_bytes)}, and no worker has that: {worker.address}{shared}, the "
+        f"largest, has a memory limit of {limit}, {format_bytes(left)} for the tables of a task; {again} with "
+        f"--memory {given}, or start workers with a larger --memory-limit"
     )
 
 

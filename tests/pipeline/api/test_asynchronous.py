@@ -61,7 +61,7 @@ def test_synchronous_functions_refuse_an_asynchronous_client(tmp_path: Path) -> 
             lambda: bucketflow.Job(tmp_path, client),
         ]
         for call in calls:
-            with pytest.raises(bucketflow.BucketflowError, match="client is asynchronous.*await bucketflow.asolve"):
+            with pytest.raises(bucketflow.BucketflowError, match=r"client is asynchronous.*await bucketflow.asolve"):
                 call()
         return len(calls)
 
