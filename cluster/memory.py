@@ -64,6 +64,8 @@ def _task_bytes_of_dask() -> Iterator[int]:
     """Bytes for a task of each Dask worker of this process that has a memory limit; none if Dask is not in use."""
     module = sys.modules.get("distributed.worker")
     for worker in tuple(module.Worker._instances) if module else ():
+        if worker.status.name in ("closing", "closed", "failed"):
+            continue
         if limit := getattr(worker.memory_manager, "memory_limit", None):
             yield limited_bytes(int(limit)) // worker.state.nthreads
 

@@ -15,12 +15,12 @@ from ...cluster.connect import Link
 from ...storage.files import Place
 from ...storage.job_folder import JobDir, job_folders
 from ...storage.object_store import ObjectPath
-from ...storage.run_folder import stored_bounds, stored_result
+from ...storage.run_folder import stored_bounds, stored_plan, stored_result
 from ..answering.run_folder import resumable
 from ..api.resume import move_model, stored_question
 from ..drawings.html import Html, labelled
 from ..drawings.shown import aligned
-from ..errors import BucketflowError, ModelError, StoppedError, checks_keywords
+from ..errors import BucketflowError, ModelError, StoppedError, checks_keywords, enough_bytes
 from ..local_paths import folder_path
 from ..machine.resources import connected
 from ..models.model import Model
@@ -93,9 +93,18 @@ class Job:
     def _why(self, record: Record, link: Link) -> str:
         def why(client: Any) -> str:
             told = driver.announced_as(client, PREFIX + record.id).get("why")
-            return told or driver.failure_of(client, record.key)
+            return told or self._explained(driver.failure_of(client, record.key))
 
         return link.asked(record.scheduler, why) or f"the cluster at {record.scheduler} no longer knows it"
+
+    def _explained(self, failure: str) -> str:
+        """Return why the cluster gave the job up; after deaths of workers, with a smaller budget that may help."""
+        if not failure.startswith("KilledWorker"):
+            return failure
+        plan = stored_plan(self.folder)["plan"]
+        less = enough_bytes(plan["peak_bytes"] // 2).replace(" ", "") if plan else "SIZE"
+        died = "several workers died of the task that drives it, probably short of memory"
+        return f"{died}; bucketflow resume {self.folder} --memory {less}"
 
     @property
     def progress(self) -> Progress:
@@ -175,7 +184,8 @@ class Job:
             raise failure
         if record.state != "finished":
             why = f" ({record.message})" if record.message else ""
-            raise StoppedError(f"job {record.id} was {record.state}{why}; bucketflow resume {self.folder}")
+            again = "" if "bucketflow resume" in why else f"; bucketflow resume {self.folder}"
+            raise StoppedError(f"job {record.id} was {record.state}{why}{again}")
 
     def answer(self) -> dict[str, Any]:
         """Return the answer as ``--json`` prints it; for an unproved optimum, the bounds."""

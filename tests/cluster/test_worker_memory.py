@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -117,6 +118,13 @@ def test_after_deaths_the_advice_is_a_smaller_budget(tmp_path: Path) -> None:
         error = DaskPools(Resources(options), task_bytes=440_000_000)._explained(died)
         assert advice in str(error)
         assert "allows a task 440 MB" in str(error)
+
+
+def test_a_job_whose_workers_died_names_a_smaller_budget(tmp_path: Path) -> None:
+    bucketflow.solve(grid(4, 4, 2), method="dense", workdir=tmp_path)
+    why = bucketflow.Job(tmp_path)._explained("KilledWorker: Attempted to run task 4 times")
+    assert re.search(rf"probably short of memory; bucketflow resume {tmp_path} --memory [0-9.]+k?B$", why)
+    assert bucketflow.Job(tmp_path)._explained("ValueError: x") == "ValueError: x"
 
 
 @pytest.fixture
