@@ -41,9 +41,6 @@ class Watch:
     def __init__(self, slots: Callable[[], dict[str, int]]):
         self._slots = slots
         self._deserted: float | None = None
-        # Workers that were there when a task last ended, and those that joined since then.
-        self._old: set[str] | None = None
-        self._new = set[str]()
 
     def ended(self, future: Any) -> Any:
         """Wait until a task has ended, and return its future.
@@ -76,7 +73,6 @@ class Watch:
             if isinstance(error, KilledWorker):
                 raise WorkersDiedError("several workers died of the same task, probably short of memory")
             return error
-        self._old, self._new = None, set()
         return self._fetched(future)
 
     def _fetched(self, future: Any) -> Any:
@@ -94,17 +90,8 @@ class Watch:
             raise disconnected() from error
 
     def look(self) -> None:
-        """Raise if there have been no workers for a while, or if those that join leave again before a task ends."""
-        there = set(self._slots())
-        self._old = there if self._old is None else self._old
-        self._new |= there - self._old
-        left = len(self._new - there)
-        if left > _allowed_failures():
-            raise WorkersDiedError(
-                f"{left} workers in a row joined and left before a task ended, probably short of memory, or without a "
-                "package that the task needs; see their logs"
-            )
-        if there:
+        """Raise if there have been no workers for a while."""
+        if self._slots():
             self._deserted = None
             return
         now = time.monotonic()
@@ -112,13 +99,6 @@ class Watch:
             self._deserted = now
         if now - self._deserted >= PATIENCE_SECONDS:
             raise ClusterLostError("all workers are gone")
-
-
-def _allowed_failures() -> int:
-    """Return how often Dask starts a task again whose worker died."""
-    from dask import config
-
-    return int(config.get("distributed.scheduler.allowed-failures", 3))
 
 
 def fetching(future: Any) -> Future[Any]:

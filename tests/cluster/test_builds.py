@@ -11,10 +11,10 @@ import pytest
 from distributed import Client
 
 import bucketflow
-from bucketflow.cluster import dask_pool, worker_facts
-from bucketflow.cluster.address import ClusterError, WorkersDiedError
+from bucketflow.cluster import worker_facts
+from bucketflow.cluster.address import ClusterError
 from bucketflow.cluster.admission import Admission
-from bucketflow.cluster.dask_pool import DaskPool, Watch
+from bucketflow.cluster.dask_pool import DaskPool
 from bucketflow.cluster.version import __version__, source_digest
 from tests.clusters import Cluster, cluster
 from tests.models import grid
@@ -134,18 +134,3 @@ def test_a_worker_that_cannot_load_a_task_is_refused() -> None:
     with pytest.raises(ClusterError, match=r"^worker tcp://w cannot load a task \(ModuleNotFoundError: .*'numba'\)"):
         worker_facts.worker_facts(_Client({}), task=_Unreadable())
     assert worker_facts.worker_facts(_Client(OSError("it left"))) == []
-
-
-def test_workers_that_join_and_leave_again_end_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Workers that were there before may leave all together, as at the end of a batch job."""
-    monkeypatch.setattr(dask_pool, "_allowed_failures", lambda: 1)
-    there = {"a": 1, "b": 1, "c": 1}
-    watch = Watch(lambda: dict(there))
-    watch.look()
-    there.clear()
-    for name in ("d", "e"):
-        there[name] = 1
-        watch.look()
-        del there[name]
-    with pytest.raises(WorkersDiedError, match=r"^2 workers in a row joined and left before a task ended"):
-        watch.look()
