@@ -151,7 +151,17 @@ def _escaped(character: str) -> str:
 
 @public
 class BucketflowError(Exception):
-    """Base of all expected failures. ``exit_code`` is what the command line returns."""
+    """Base of all expected failures. ``exit_code`` is what the command line returns.
+
+    Examples
+    --------
+    >>> import bucketflow
+    >>> try:
+    ...     bucketflow.load("nowhere.uai")
+    ... except bucketflow.BucketflowError as error:
+    ...     print(error)
+    nowhere.uai: expected a readable file, found No such file or directory
+    """
 
     exit_code = 2
 
@@ -171,6 +181,17 @@ class FormatError(BucketflowError):
         One-based line, or None when no line is to blame (an empty file, a damaged archive).
     expected, found : str
         Content that the format requires at this place, and the content found there.
+
+    Examples
+    --------
+    >>> import bucketflow
+    >>> with open("odd.uai", "w") as file:
+    ...     _ = file.write("MARKOV\\n2\\n2 two\\n")
+    >>> try:
+    ...     bucketflow.load("odd.uai")
+    ... except bucketflow.FormatError as error:
+    ...     print(error)
+    odd.uai:3: expected a domain size, found 'two'
     """
 
     path: str
@@ -189,7 +210,17 @@ class FormatError(BucketflowError):
 
 @public
 class ModelError(BucketflowError):
-    """A model, evidence or query that contradicts itself (an unknown variable, a state out of range)."""
+    """A model, evidence or query that contradicts itself (an unknown variable, a state out of range).
+
+    Examples
+    --------
+    >>> import bucketflow
+    >>> try:
+    ...     bucketflow.solve("diagnosis", evidence={"Strom": "yes"})
+    ... except bucketflow.ModelError as error:
+    ...     print(error)
+    evidence names 'Strom', which is not a variable of the model; did you mean 'Storm'?
+    """
 
 
 class KeywordError(ModelError, TypeError):
@@ -202,33 +233,81 @@ class MissingNameError(ModelError, KeyError):
 
 @public
 class BudgetError(BucketflowError):
-    """A plan that does not fit its budget; raised before anything runs, with both numbers."""
+    """A plan that does not fit its budget; raised before anything runs, with both numbers.
+
+    Examples
+    --------
+    >>> import bucketflow
+    >>> try:
+    ...     bucketflow.solve("grid", "partition", memory="1kB", fit="refuse")
+    ... except bucketflow.BudgetError as error:
+    ...     print("refused")
+    refused
+    """
 
     exit_code = 3
 
 
 @public
 class IncompatibleRunError(BucketflowError):
-    """A run directory that belongs to another model, query or version, or that cannot be used."""
+    """A run directory that belongs to another model, query or version, or that cannot be used.
+
+    Examples
+    --------
+    >>> import bucketflow
+    >>> found = bucketflow.solve("satellite", workdir="run")
+    >>> try:
+    ...     bucketflow.solve("frequency", workdir="run")
+    ... except bucketflow.IncompatibleRunError as error:
+    ...     print(str(error).partition(":")[0])
+    run belongs to another run
+    """
 
 
 @public
 class StoppedError(BucketflowError):
-    """A run that stopped before its answer and can be resumed: a full disk, Ctrl-C, a lost cluster."""
+    """A run that stopped before its answer and can be resumed: a full disk, Ctrl-C, a lost cluster.
+
+    Examples
+    --------
+    >>> import bucketflow
+    >>> def stop(done: int, planned: int) -> None:
+    ...     raise KeyboardInterrupt
+    >>> try:
+    ...     bucketflow.solve("grid", "partition", workdir="run", progress=stop, memory="2MB", fit="spill")
+    ... except bucketflow.StoppedError:
+    ...     found = bucketflow.resume("run")
+    >>> round(found.log10, 4)
+    70.4914
+    """
 
     exit_code = 4
 
 
 @public
 class DeadlineError(BucketflowError):
-    """A deadline that passed before anything was known, while the model was read."""
+    """A deadline that passed before anything was known, while the model was read.
+
+    Examples
+    --------
+    >>> import bucketflow
+    >>> issubclass(bucketflow.DeadlineError, bucketflow.BucketflowError)
+    True
+    """
 
     exit_code = 4
 
 
 @public
 class InternalError(BucketflowError):
-    """An answer that failed its own check: a bug, never presented as an answer."""
+    """An answer that failed its own check: a bug, never presented as an answer.
+
+    Examples
+    --------
+    >>> import bucketflow
+    >>> issubclass(bucketflow.InternalError, bucketflow.BucketflowError)
+    True
+    """
 
     exit_code = 1
 

@@ -38,6 +38,35 @@ def test_worked_examples(name: str) -> None:
     assert not found.failed
 
 
+# Names whose example needs a GPU, a server or a framework, and libraries that examples use.
+_NO_EXAMPLE = {"jax", "serve", "torch", "tune", "Tuning"}
+_LIBRARIES = {
+    "BayesClassifier": "sklearn",
+    "from_cpmpy": "cpmpy",
+    "from_networkx": "networkx",
+    "from_pandas": "pandas",
+    "from_pgmpy": "pgmpy",
+    "from_pyagrum": "pyagrum",
+    "from_pytoulbar2": "pytoulbar2",
+    "to_pgmpy": "pgmpy",
+    "to_pyagrum": "pyagrum",
+    "ContractionOptimizer": "opt_einsum",
+    "einsum": "opt_einsum",
+}
+
+
+@pytest.mark.parametrize("name", sorted({*bucketflow.__all__} - _NO_EXAMPLE))
+@pytest.mark.filterwarnings("default")
+def test_every_public_name_has_an_example_that_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if name in _LIBRARIES:
+        pytest.importorskip(_LIBRARIES[name])
+    monkeypatch.chdir(tmp_path)
+    finder = doctest.DocTestFinder(recurse=False, exclude_empty=False)
+    (example,) = finder.find(getattr(bucketflow, name), name, module=False, globs={})
+    assert example.examples
+    assert not doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE).run(example).failed
+
+
 def test_the_example_of_the_architecture() -> None:
     found = doctest.testfile(str(ARCHITECTURE), module_relative=False)
     assert found.attempted

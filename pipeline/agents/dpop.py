@@ -84,6 +84,13 @@ def dpop(
         If an argument does not fit the problem.
     BudgetError
         If the tables of all agents do not fit memory, or bounded messages would be too many.
+
+    Examples
+    --------
+    >>> import bucketflow
+    >>> found = bucketflow.dpop(bucketflow.load_dcop("meetings"))
+    >>> found.value, found.metrics.messages
+    (67, {'tree': 12, 'util': 6, 'value': 6})
     """
     start = perf_counter()
     dcop = with_agents(problem)

@@ -111,6 +111,13 @@ def best(
     BudgetError
         If the tables of the sweep do not fit ``memory``, even in slices or on disk, and without ``time`` no search ends
         within a minute.
+
+    Examples
+    --------
+    >>> import bucketflow
+    >>> ranked = bucketflow.best("satellite", 3, count=True)
+    >>> [each.value for each in ranked], ranked.optimal_count
+    ([49, 49, 49], 144)
     """
     start = perf_counter()
     asked = kept_options(Options(**options), "the best assignments")

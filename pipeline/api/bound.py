@@ -99,6 +99,13 @@ def bound(
         If ``workdir`` belongs to another query.
     StoppedError
         If the disk is full, or on Ctrl-C with ``workdir``. Finished messages stay in ``workdir``.
+
+    Examples
+    --------
+    >>> import bucketflow
+    >>> bounds = bucketflow.bound("satellite")
+    >>> bounds.lower <= 49 <= bounds.upper
+    True
     """
     start = perf_counter()
     resources = Resources(Options(**options))

@@ -38,6 +38,7 @@ class EditableModel:
 
     Examples
     --------
+    >>> from bucketflow import EditableModel, Model
     >>> model = Model.build("cost", {"x": 2, "y": 2}, [(("x", "y"), [[3, 1], [2, 4]])])
     >>> editable = EditableModel(model)
     >>> editable.solve().value

@@ -46,6 +46,7 @@ class ContractionOptimizer(PathOptimizer):
 
     Examples
     --------
+    >>> from bucketflow import ContractionOptimizer
     >>> ContractionOptimizer()([{"a", "b"}, {"b", "c"}, {"c", "d"}], {"a", "d"}, {"a": 2, "b": 9, "c": 2, "d": 9})
     [(0, 1), (0, 1)]
     """
@@ -241,6 +242,7 @@ def einsum(
 
     Examples
     --------
+    >>> from bucketflow import einsum
     >>> int(einsum("ij,jk->", [[1, 2], [3, 4]], [[1, 0], [0, 1]]))
     10
     >>> einsum("ij,jk->ik", [[0, 5], [3, 0]], [[0, 5], [3, 0]], semiring="min-plus").tolist()

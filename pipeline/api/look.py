@@ -49,6 +49,12 @@ def draw(model: GivenModel, *, posteriors: bool = False, evidence: Findings = No
     ------
     ModelError
         If the evidence does not fit the model.
+
+    Examples
+    --------
+    >>> import bucketflow
+    >>> drawing = bucketflow.draw("diagnosis", posteriors=True, evidence={"Storm": "yes"})
+    >>> drawing.save("diagnosis.svg")
     """
     model = given_model(model, options.get("memory"))
     if posteriors:
@@ -73,6 +79,13 @@ def info(model: GivenModel | Dcop, *, check: bool = True) -> dict[str, Any]:
     dict
         ``kind``, ``variables``, ``max_domain``, ``functions``, ``max_arity``, ``stored_values`` and other counts; for a
         distributed problem also ``agents`` and the largest of them.
+
+    Examples
+    --------
+    >>> import bucketflow
+    >>> facts = bucketflow.info("satellite")
+    >>> facts["kind"], facts["variables"], facts["functions"]
+    ('cost', 40, 142)
     """
     problem = model if isinstance(model, Model | Dcop) else load_any(file_or_example(model), check=check)
     if isinstance(problem, Model):
@@ -120,6 +133,13 @@ def convert(
         If the target's format cannot hold the model, or the file cannot be written.
     FormatError
         If the source is malformed.
+
+    Examples
+    --------
+    >>> import bucketflow
+    >>> notes = bucketflow.convert("diagnosis", "diagnosis.uai")
+    >>> notes[0]
+    "names of variables are not kept: variables are numbered from 0 in the model's order"
     """
     if isinstance(source, Model | Dcop):
         problem = source
@@ -146,6 +166,12 @@ def evaluate(model: GivenModel, assignment: Mapping[str, str | int]) -> Evaluati
     ------
     ModelError
         If the assignment has no value for a variable, or names an unknown variable or state.
+
+    Examples
+    --------
+    >>> import bucketflow
+    >>> bucketflow.evaluate("frequency", {f"x{k}": 0 for k in range(20)}).possible
+    False
     """
     return given_model(model, None).evaluate(assignment)
 

@@ -73,6 +73,17 @@ def marginals(
         If ``workdir`` belongs to another run or is in use.
     StoppedError
         If a run in ``workdir`` was interrupted; it can be resumed.
+
+    Examples
+    --------
+    >>> import bucketflow
+    >>> found = bucketflow.marginals("diagnosis", ["Flow", "Storm"], evidence={"HighLevelAlarm": "sounding"})
+    >>> found["Storm"]
+    Storm
+      no   0.6146     ███████████████
+      yes  0.3854     █████████
+    >>> round(10**found.log10_evidence, 4)
+    0.1343
     """
     chosen, model = Options(**options), read_given(model, options.get("memory"), progress)
     query = "max-marginals" if maximum else "marginals"

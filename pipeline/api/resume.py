@@ -54,6 +54,13 @@ def resume(
     ------
     IncompatibleRunError
         If the directory holds no run, or if the run's model file is missing or changed.
+
+    Examples
+    --------
+    >>> import bucketflow
+    >>> found = bucketflow.solve("satellite", workdir="run")
+    >>> bucketflow.resume("run").value == found.value
+    True
     """
     folder = folder_path(workdir)
     if model is not None:

@@ -119,6 +119,15 @@ def sample(
     BudgetError
         If the draws and the tables of the sweep do not fit ``memory``, even in slices, or if nearly all draws reach
         ``top``.
+
+    Examples
+    --------
+    >>> import bucketflow
+    >>> draws = bucketflow.sample("diagnosis", 1_000, evidence={"Storm": "yes"}, seed=1)
+    >>> draws.states.shape
+    (1000, 26)
+    >>> bool((draws["Storm"] == 1).all())
+    True
     """
     start = time.perf_counter()
     if out is not None:

@@ -66,6 +66,13 @@ def sensitivity(
         If a name or a state is unknown, the variable is observed, or the evidence is impossible.
     BudgetError
         If no plan fits ``memory`` and ``disk``.
+
+    Examples
+    --------
+    >>> import bucketflow
+    >>> found = bucketflow.sensitivity("diagnosis", "Flow", "none")
+    >>> print(found.described(next(found.ranked())))
+    P(MotorState=stopped | Controller=running, ThermalRelay=closed, MotorWinding=sound)
     """
     model = given_model(model, options.get("memory"))
     target = model.variable(variable)

@@ -59,6 +59,13 @@ def load(path: str | PathLike[str], *, memory: int | str | None = None, check: b
         If the file is missing or malformed, or if its format requires a Bayesian network and it holds none.
     BudgetError
         If reading takes more than ``memory``.
+
+    Examples
+    --------
+    >>> import bucketflow
+    >>> model = bucketflow.load("diagnosis")
+    >>> model.kind, len(model.variables), model.variables["Storm"]
+    ('bayes', 26, ('no', 'yes'))
     """
     return load_named(path, memory, check=check)
 
@@ -92,6 +99,13 @@ def load_dcop(
         If the model holds probabilities, or a variable has no agent or an unknown agent.
     BudgetError
         If reading takes more than ``memory``.
+
+    Examples
+    --------
+    >>> import bucketflow
+    >>> problem = bucketflow.load_dcop("meetings")
+    >>> len(problem.agents), len(problem.model.variables)
+    (7, 24)
     """
     path = file_or_example(path)
     found = load_dcop_file(path, agents, None if memory is None else parse_size(memory))
@@ -123,6 +137,13 @@ def plan(
     ------
     BudgetError
         If no acceptable plan fits ``memory``.
+
+    Examples
+    --------
+    >>> import bucketflow
+    >>> plan = bucketflow.plan("diagnosis", "marginals")
+    >>> plan.width, len(plan.steps)
+    (5, 71)
     """
     from ..answering.prepared import prepare
     from ..machine.cpu import machine_rates
@@ -262,6 +283,15 @@ def solve(
         If ``workdir`` belongs to another run or is in use.
     StoppedError
         If a run in ``workdir`` was interrupted. You can resume it.
+
+    Examples
+    --------
+    >>> import bucketflow
+    >>> found = bucketflow.solve("satellite")
+    >>> found.value, found.status, found.assignment["x0"]
+    (49, 'optimal', 2)
+    >>> round(bucketflow.solve("diagnosis", "partition", evidence={"Storm": "yes"}).probability, 4)
+    0.1425
     """
     if query not in VALUES:
         raise ModelError(f"unknown query {query!r}; one of {', '.join(VALUES)}")

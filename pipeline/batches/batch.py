@@ -139,6 +139,15 @@ def batch(
         If the list cannot be read.
     IncompatibleRunError
         If the folder is something else or of another format, or the batch is running.
+
+    Examples
+    --------
+    >>> import bucketflow
+    >>> with open("questions.csv", "w") as file:
+    ...     _ = file.write("model,query\\nsatellite,optimum\\nfrequency,optimum\\n")
+    >>> summary = bucketflow.batch("questions.csv", "results")
+    >>> summary.rows, summary.answered
+    (2, 2)
     """
     if progress:
         with rows_bar(hidden=False) as draw:

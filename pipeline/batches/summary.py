@@ -128,6 +128,15 @@ class BatchSummary:
         Notes about files in a folder of models that are no queries, one sentence each.
     unanswered : tuple of str
         Which rows failed or were refused, and why; the first of them.
+
+    Examples
+    --------
+    >>> import bucketflow
+    >>> with open("questions.csv", "w") as file:
+    ...     _ = file.write("model,query\\nsatellite,optimum\\n")
+    >>> summary = bucketflow.batch("questions.csv", "results")
+    >>> summary.answered, summary.failed
+    (1, 0)
     """
 
     rows: int

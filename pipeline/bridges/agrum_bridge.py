@@ -23,6 +23,14 @@ def from_pyagrum(network: Any) -> Model:
     ------
     ModelError
         If it is none of these.
+
+    Examples
+    --------
+    >>> import bucketflow
+    >>> import pyagrum
+    >>> network = pyagrum.fastBN("Rain->Wet")
+    >>> sorted(bucketflow.marginals(bucketflow.from_pyagrum(network)))
+    ['Rain', 'Wet']
     """
     if hasattr(network, "utility") or not (hasattr(network, "cpt") or hasattr(network, "factors")):
         raise ModelError(
@@ -65,6 +73,12 @@ def to_pyagrum(model: Model) -> Any:
     ------
     ModelError
         If pyAgrum is not installed, or has no such networks: of costs, or with hidden variables or evidence.
+
+    Examples
+    --------
+    >>> import bucketflow
+    >>> bucketflow.to_pyagrum(bucketflow.load("diagnosis")).size()
+    26
     """
     exported(model, "pyAgrum", ("bayes", "markov"))
     gum = library("pyagrum", "pyAgrum")

@@ -45,6 +45,13 @@ def from_arrays(
     ------
     ModelError
         If arrays do not fit each other.
+
+    Examples
+    --------
+    >>> import bucketflow
+    >>> model = bucketflow.from_arrays([2, 2], [[0, 1]], [[[1.0, 2.0], [3.0, 4.0]]])
+    >>> round(10**bucketflow.solve(model, "partition").log10, 6)
+    10.0
     """
     sizes = _integers(cardinalities, "numbers of states")
     own = [f"x{v}" for v in range(len(sizes))] if names is None else [*map(str, names)]

@@ -56,6 +56,15 @@ def from_cpmpy(model: Any) -> Model:
         If it is no model, or has a constraint that is not read, by its name.
     BudgetError
         If a constraint has too many states or joint values.
+
+    Examples
+    --------
+    >>> import bucketflow
+    >>> import cpmpy
+    >>> x = cpmpy.intvar(0, 3, name="x")
+    >>> model = bucketflow.from_cpmpy(cpmpy.Model(x != 2, minimize=3 - x))
+    >>> bucketflow.solve(model).value
+    0
     """
     found = library("cpmpy.transformations.get_variables", "CPMpy")
     if not hasattr(model, "constraints") or not hasattr(model, "objective_"):

@@ -40,6 +40,15 @@ def from_networkx(
     ------
     ModelError
         If a node has no states, or a table does not fit its nodes.
+
+    Examples
+    --------
+    >>> import bucketflow
+    >>> import networkx
+    >>> graph = networkx.Graph()
+    >>> graph.add_edge("a", "b", table=[[1.0, 2.0], [2.0, 5.0]])
+    >>> bucketflow.from_networkx(graph, states=2).variables
+    {'a': ('0', '1'), 'b': ('0', '1')}
     """
     domains = {node: _states(node, data.get("states", states)) for node, data in graph.nodes(data=True)}
     if kind == "bayes":

@@ -44,6 +44,14 @@ def from_pandas(
     ModelError
         If a table has no column of values, two rows for one joint state, none for another without a ``default``, or
         empty cells.
+
+    Examples
+    --------
+    >>> import bucketflow
+    >>> import pandas
+    >>> frame = pandas.DataFrame({"a": ["x", "x", "y", "y"], "b": [0, 1, 0, 1], "value": [1.0, 2.0, 3.0, 4.0]})
+    >>> bucketflow.from_pandas([frame]).variables
+    {'a': ('x', 'y'), 'b': ('0', '1')}
     """
     tables = [*frames]
     for frame in tables:

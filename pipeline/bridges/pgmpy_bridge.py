@@ -25,6 +25,17 @@ def from_pgmpy(network: Any) -> Model:
     ------
     ModelError
         If it is none of these, has nodes without a table, or no distributions of discrete variables.
+
+    Examples
+    --------
+    >>> import bucketflow
+    >>> from pgmpy.factors.discrete import TabularCPD
+    >>> from pgmpy.models import DiscreteBayesianNetwork
+    >>> network = DiscreteBayesianNetwork()
+    >>> network.add_node("Rain")
+    >>> network.add_cpds(TabularCPD("Rain", 2, [[0.8], [0.2]]))
+    >>> bucketflow.marginals(bucketflow.from_pgmpy(network))["Rain"].tolist()
+    [0.8, 0.2]
     """
     if hasattr(network, "get_cpds"):
         cpds = network.get_cpds()
@@ -65,6 +76,12 @@ def to_pgmpy(model: Model) -> Any:
     ------
     ModelError
         If pgmpy is not installed, or has no such networks: of costs, or with hidden variables or evidence.
+
+    Examples
+    --------
+    >>> import bucketflow
+    >>> len(bucketflow.to_pgmpy(bucketflow.load("diagnosis")).nodes())
+    26
     """
     exported(model, "pgmpy", ("bayes", "markov"))
     models, factors = library("pgmpy.models", "pgmpy"), library("pgmpy.factors.discrete", "pgmpy")

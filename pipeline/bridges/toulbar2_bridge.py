@@ -25,6 +25,16 @@ def from_pytoulbar2(network: Any) -> Model:
         If it is no CFN.
     FormatError
         If it has functions that are not read.
+
+    Examples
+    --------
+    >>> import bucketflow
+    >>> import pytoulbar2
+    >>> network = pytoulbar2.CFN(ubinit=100)
+    >>> index = network.AddVariable("a", range(2))
+    >>> network.AddFunction(["a"], [3, 5])
+    >>> bucketflow.solve(bucketflow.from_pytoulbar2(network)).value
+    3
     """
     if not hasattr(network, "Dump") or not hasattr(network, "Variables"):
         raise ModelError(f"a CFN of pytoulbar2 is expected, found {type(network).__name__}")

@@ -88,6 +88,12 @@ def check_circuit(found: Circuit, model: Model | None = None) -> CircuitReport:
     found : Circuit
     model : Model, optional
         The model to compare with; its own evidence holds.
+
+    Examples
+    --------
+    >>> import bucketflow
+    >>> bucketflow.check_circuit(bucketflow.circuit("diagnosis")).ok
+    True
     """
     graph = found.graph
     faults = [*_scope_faults(graph), *_determinism_faults(graph)]

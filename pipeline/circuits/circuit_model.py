@@ -81,6 +81,15 @@ def circuit(
         If the model has costs, the evidence is soft, or the search does not suit.
     BudgetError
         If the circuit does not fit ``memory``, with both numbers.
+
+    Examples
+    --------
+    >>> import bucketflow
+    >>> circuit = bucketflow.circuit("diagnosis")
+    >>> circuit
+    <circuit of 'pumping_station': 26 variables, 2,672 nodes, 7,841 edges>
+    >>> circuit.log10({"Storm": ["yes", "no"]}).round(3).tolist()
+    [-0.846, -0.067]
     """
     if given := [name for name in options if name not in _TAKEN]:
         raise ModelError(f"a circuit is built in this process, from sparse tables; {given[0]!r} does not apply")
@@ -123,6 +132,13 @@ def load_circuit(path: str | PathLike[str], *, memory: int | str | None = None) 
         If the circuit does not fit ``memory``.
     FormatError
         If the file is missing, damaged or something else.
+
+    Examples
+    --------
+    >>> import bucketflow
+    >>> bucketflow.circuit("diagnosis").save("diagnosis.npz")
+    >>> bucketflow.load_circuit("diagnosis.npz")
+    <circuit of 'pumping_station': 26 variables, 2,672 nodes, 7,841 edges>
     """
     from .circuit_files import read_circuit
 
@@ -164,6 +180,13 @@ class Circuit:
         The origin of the circuit; None if it was read from a file.
     memory : int, optional
         Bytes that evaluations may take beside the circuit, which limit how many cases are evaluated together.
+
+    Examples
+    --------
+    >>> import bucketflow
+    >>> circuit = bucketflow.circuit("diagnosis")
+    >>> circuit.marginals({"Storm": ["yes", "no"]})["Flow"].shape
+    (2, 3)
     """
 
     def __init__(self, graph: CircuitGraph, origin: CircuitOrigin | None = None, *, memory: int | None = None) -> None:

@@ -60,6 +60,16 @@ def compile_model(
     ------
     BudgetError
         If all messages together do not fit ``memory``.
+
+    Examples
+    --------
+    >>> import bucketflow
+    >>> compiled = bucketflow.compile("diagnosis")
+    >>> compiled.add("Storm", "yes")
+    >>> compiled.marginals(["StreetFlooded"])["StreetFlooded"]
+    StreetFlooded
+      no   0.7632     ██████████████████
+      yes  0.2368     ██████
     """
     chosen, model = in_memory(**options), read_given(model, options.get("memory"), progress)
     with planning_line(progress):
@@ -103,6 +113,15 @@ def conditional(
         If a name or the evidence does not fit, or the evidence is impossible.
     BudgetError
         If the table has too many states, or the messages do not fit ``memory``.
+
+    Examples
+    --------
+    >>> import bucketflow
+    >>> bucketflow.conditional("diagnosis", "Flow", "CheckValve")
+                Flow
+    CheckValve  full    reduced  none
+    ok          0.8053  0.1352   0.05943
+    leaking     0.7694  0.1567   0.07382
     """
     return _under(model, evidence, options).conditional(variables, given)
 
@@ -127,6 +146,12 @@ def entropy(model: GivenModel, variables: Names, *, evidence: Findings = None, *
         If a name or the evidence does not fit, or the evidence is impossible.
     BudgetError
         If the joint has too many states, or the messages do not fit ``memory``.
+
+    Examples
+    --------
+    >>> import bucketflow
+    >>> round(bucketflow.entropy("diagnosis", ["Storm"]), 4)
+    0.5907
     """
     return _under(model, evidence, options).entropy(variables)
 
@@ -159,6 +184,12 @@ def mutual_information(
         If a name or the evidence does not fit, or the evidence is impossible.
     BudgetError
         If the joint has too many states, or the messages do not fit ``memory``.
+
+    Examples
+    --------
+    >>> import bucketflow
+    >>> round(bucketflow.mutual_information("diagnosis", ["Storm"], ["Season"]), 4)
+    0.0164
     """
     return _under(model, evidence, options).mutual_information(first, second, given)
 
@@ -173,7 +204,16 @@ def _under(model: GivenModel, evidence: Findings, options: Keywords) -> Compiled
 
 @public
 class Compiled(ShortDir, InformedState):
-    """A model with its tree, plan and messages; see :func:`bucketflow.compile`. Threads that share it take turns."""
+    """A model with its tree, plan and messages; see :func:`bucketflow.compile`. Threads that share it take turns.
+
+    Examples
+    --------
+    >>> import bucketflow
+    >>> compiled = bucketflow.compile("diagnosis")
+    >>> compiled.add("Storm", "yes")
+    >>> round(compiled.entropy(["Flow"]), 4)
+    1.1515
+    """
 
     _SHOWN = (
         *("model", "plan", "set_evidence", "add", "clear", "reset", "marginals", "marginals_batch", "batches"),

@@ -67,6 +67,15 @@ def dynamic(
         If variables are not paired, have other states, or depend on later steps.
     BudgetError
         If messages between slices do not fit ``memory``.
+
+    Examples
+    --------
+    >>> import bucketflow
+    >>> first = bucketflow.Model.build("bayes", {"rain": 2}, [(["rain"], [0.8, 0.2])])
+    >>> change = (["rain_prev", "rain"], [[0.9, 0.1], [0.3, 0.7]])
+    >>> later = bucketflow.Model.build("bayes", {"rain_prev": 2, "rain": 2}, [(["rain_prev"], [0.5, 0.5]), change])
+    >>> bucketflow.dynamic(first, later).filtered(steps=3)["rain"].round(3).tolist()
+    [[0.8, 0.2], [0.78, 0.22], [0.768, 0.232]]
     """
     chosen = in_memory(**options)
     if chosen.gpus is not None or chosen.workers or chosen.remote:
@@ -86,6 +95,16 @@ class DynamicNetwork:
     Evidence is given by step: as columns, a data frame, or a mapping for each step; or as the path of a CSV file with a
     header of names and one row for each step. Blank, None or NaN means unobserved. ``steps`` may exceed the steps with
     evidence.
+
+    Examples
+    --------
+    >>> import bucketflow
+    >>> first = bucketflow.Model.build("bayes", {"rain": 2}, [(["rain"], [0.8, 0.2])])
+    >>> change = (["rain_prev", "rain"], [[0.9, 0.1], [0.3, 0.7]])
+    >>> later = bucketflow.Model.build("bayes", {"rain_prev": 2, "rain": 2}, [(["rain_prev"], [0.5, 0.5]), change])
+    >>> network = bucketflow.dynamic(first, later)
+    >>> network.names, network.interface
+    (('rain',), ('rain',))
     """
 
     template: SliceTemplate

@@ -109,7 +109,14 @@ _EXAMPLES = (
 
 @public
 def examples() -> list[Example]:
-    """Return the examples that ship with the package."""
+    """Return the examples that ship with the package.
+
+    Examples
+    --------
+    >>> import bucketflow
+    >>> [each.name for each in bucketflow.examples()]
+    ['satellite', 'frequency', 'diagnosis', 'grid', 'fields', 'meetings']
+    """
     return list(_EXAMPLES)
 
 

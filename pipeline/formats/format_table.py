@@ -20,6 +20,12 @@ def formats() -> list[dict[str, Any]]:
     -------
     list of dict
         ``suffixes`` of its files, whether the format is ``read`` and ``written``, and ``about``: its purpose.
+
+    Examples
+    --------
+    >>> import bucketflow
+    >>> [row["suffixes"][0] for row in bucketflow.formats()][:3]
+    ['.cfn', '.uai', '.LG']
     """
     return [
         {

@@ -41,6 +41,14 @@ def save(model: Model | Dcop, path: str | os.PathLike[str]) -> tuple[str, ...]:
     ModelError
         If the format cannot hold the model, the name says no format that can be written, or a file
         cannot be written.
+
+    Examples
+    --------
+    >>> import bucketflow
+    >>> model = bucketflow.Model.build("cost", {"a": 2, "b": 2}, [(("a", "b"), [[3, 1], [2, 5]])], top=10)
+    >>> notes = bucketflow.save(model, "small.wcsp")
+    >>> bucketflow.solve("small.wcsp").value
+    1
     """
     target = local_path(path)
     suffix = Path(strip_compression(target.name)).suffix.lower()

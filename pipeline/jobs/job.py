@@ -46,6 +46,16 @@ class Job:
         Its run directory.
     client : distributed.Client, optional
         Of its cluster; by default a connection is opened where one is needed.
+
+    Examples
+    --------
+    >>> import bucketflow
+    >>> from distributed import Client
+    >>> with Client(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None) as client:
+    ...     job = bucketflow.submit("satellite", client=client, workdir="run")
+    ...     answer = job.result(timeout=60)
+    >>> bucketflow.Job("run").status
+    'finished'
     """
 
     def __init__(self, folder: str | PathLike[str] | ObjectPath, client: Any = None):
@@ -291,6 +301,16 @@ def jobs(place: str | PathLike[str] | None = None, *, scheduler: str | None = No
         If there is no such folder.
     BucketflowError
         If no scheduler answers.
+
+    Examples
+    --------
+    >>> import bucketflow
+    >>> from distributed import Client
+    >>> with Client(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None) as client:
+    ...     job = bucketflow.submit("satellite", client=client, workdir="runs/first")
+    ...     answer = job.result(timeout=60)
+    >>> [job.status for job in bucketflow.jobs("runs")]
+    ['finished']
     """
     if place is not None:
         try:

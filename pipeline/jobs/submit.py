@@ -72,6 +72,16 @@ def submit(
         If no acceptable plan fits; nothing is handed over then.
     BucketflowError
         If there is no such cluster, or a worker does not have the package, its version, the file or the directory.
+
+    Examples
+    --------
+    >>> import bucketflow
+    >>> from distributed import Client
+    >>> with Client(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None) as client:
+    ...     job = bucketflow.submit("satellite", client=client, workdir="run")
+    ...     answer = job.result(timeout=60)
+    >>> answer.value
+    49
     """
     effort = ProofOptions(method=method, upper_bound=upper_bound, time=time, gap=gap, prune=prune)
     model = given_model(model, options.get("memory"))

@@ -167,6 +167,14 @@ class CaseMarginals(Mapping[str, Array]):
         All zeros for a case whose evidence is impossible.
     log10_evidence : ndarray, shape (cases,)
         -inf where the evidence is impossible.
+
+    Examples
+    --------
+    >>> import bucketflow
+    >>> compiled = bucketflow.compile("diagnosis")
+    >>> found = compiled.marginals_batch({"Storm": ["yes", "no"]})
+    >>> found["Flow"].shape
+    (2, 3)
     """
 
     model: Model

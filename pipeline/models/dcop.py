@@ -41,6 +41,12 @@ class Agent:
         Cost of hosting each listed variable or function, by name.
     routes : mapping of str to Decimal
         Cost of a message to each listed agent, in both directions; other agents have the problem's default cost.
+
+    Examples
+    --------
+    >>> import bucketflow
+    >>> bucketflow.load_dcop("meetings").agents[0].name
+    'ada'
     """
 
     name: str
@@ -93,6 +99,13 @@ class Dcop:
     ------
     ModelError
         If the model holds probabilities, a variable has no owner, or names repeat.
+
+    Examples
+    --------
+    >>> import bucketflow
+    >>> problem = bucketflow.load_dcop("meetings")
+    >>> [agent.name for agent in problem.agents][:3]
+    ['ada', 'ben', 'cleo']
     """
 
     model: Model

@@ -32,6 +32,13 @@ class Evaluation(Shown, Answered):
         The variables of each function that forbids it.
     top : int, Decimal or None
         The model's ``top``, if the total cost reaches it and the assignment is therefore forbidden.
+
+    Examples
+    --------
+    >>> import bucketflow
+    >>> found = bucketflow.evaluate("satellite", bucketflow.solve("satellite").assignment)
+    >>> found.possible, found.value
+    (True, 49)
     """
 
     possible: bool

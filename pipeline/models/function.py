@@ -39,6 +39,13 @@ class Function:
         The value of every assignment that ``rows`` does not list.
     child : int, optional
         The variable whose conditional distribution this is (Bayesian networks).
+
+    Examples
+    --------
+    >>> import bucketflow
+    >>> model = bucketflow.Model.build("cost", {"a": 2, "b": 2}, [(("a", "b"), [[3, 1], [2, 5]])], top=10)
+    >>> model.functions[0].scope, model.functions[0].values.tolist()
+    ((0, 1), [[3, 1], [2, 5]])
     """
 
     scope: tuple[int, ...]

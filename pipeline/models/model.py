@@ -139,6 +139,17 @@ class Model(ShortDir):
     summed : str
         Where hidden variables do not follow from the others, but are to be summed over: file, line and words that say
         so. Such a model has sums and marginals, and neither optima nor counts.
+
+    Examples
+    --------
+    >>> import bucketflow
+    >>> model = bucketflow.Model.build("cost", {"a": 2, "b": ["low", "high"]}, [(("a", "b"), [[3, 1], [2, 5]])], top=10)
+    >>> model.variables
+    {'a': range(0, 2), 'b': ('low', 'high')}
+    >>> bucketflow.solve(model).assignment
+    {'a': 0, 'b': 'high'}
+    >>> model.cost([0, 1])
+    1
     """
 
     _SHOWN = (

@@ -132,6 +132,13 @@ def generate(
     ------
     ModelError
         If an argument is out of its range.
+
+    Examples
+    --------
+    >>> import bucketflow
+    >>> problem = bucketflow.generate("grid", variables=9, seed=1)
+    >>> len(problem.model.variables)
+    9
     """
     if kind not in KINDS:
         raise ModelError(f"unknown kind {kind!r}; one of {', '.join(KINDS)}")

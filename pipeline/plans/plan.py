@@ -30,6 +30,14 @@ class Plan(ShortDir, PlannedSteps):
     """A frozen description of everything that will run, and what it costs: one sweep, or both ways.
 
     :class:`.PlannedSteps` defines its fields and its sizes in cells and bytes.
+
+    Examples
+    --------
+    >>> import bucketflow
+    >>> plan = bucketflow.plan("diagnosis", "marginals")
+    >>> plan.width, len(plan.steps)
+    (5, 71)
+    >>> plan.graph().save("plan.svg")
     """
 
     _SHOWN = (

@@ -86,6 +86,13 @@ def report(source: str | PathLike[str], out: str | PathLike[str]) -> None:
         If the file holds nothing that a command printed, or something damaged.
     ModelError
         If the page cannot be written.
+
+    Examples
+    --------
+    >>> import bucketflow
+    >>> with open("answer.json", "w") as file:
+    ...     _ = file.write(bucketflow.solve("satellite").to_json())
+    >>> bucketflow.report("answer.json", "answer.html")
     """
     folder = folder_path(source)
     title = f"bucketflow: {folder.name}"

@@ -41,6 +41,13 @@ class RankedAssignment:
         log10 of its probability, otherwise.
     assignment : dict of str to str or int
         Variable name → state label, or index where states have no labels.
+
+    Examples
+    --------
+    >>> import bucketflow
+    >>> (first,) = bucketflow.best("satellite", 1)
+    >>> first.value, len(first.assignment)
+    (49, 40)
     """
 
     rank: int
@@ -74,6 +81,13 @@ class BestAssignments(Iterator[RankedAssignment], Tabled):
         The model and the evidence that were asked.
     unproved : callable
         Returns, after the last assignment, the reason why the list ended early, or None if it did not.
+
+    Examples
+    --------
+    >>> import bucketflow
+    >>> ranked = bucketflow.best("satellite", 2)
+    >>> [each.value for each in ranked]
+    [49, 49]
     """
 
     optimal_count: int | None

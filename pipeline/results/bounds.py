@@ -91,6 +91,13 @@ class Bounds(Shown, Tabled):
         Notes for the caller, one sentence each.
     asked : AskedOf or None
         The model and the evidence that were asked.
+
+    Examples
+    --------
+    >>> import bucketflow
+    >>> bounds = bucketflow.bound("satellite")
+    >>> bounds.query, bounds.lower <= bounds.upper
+    ('optimum', True)
     """
 
     query: Query

@@ -45,6 +45,13 @@ class DpopMetrics:
         Of each phase, where every agent is a computer of its own: the longest chain of computing and sending.
     computing_seconds : float
         Of all agents together.
+
+    Examples
+    --------
+    >>> import bucketflow
+    >>> metrics = bucketflow.dpop(bucketflow.load_dcop("meetings")).metrics
+    >>> metrics.width, metrics.messages
+    (6, {'tree': 12, 'util': 6, 'value': 6})
     """
 
     agents: int
@@ -151,6 +158,13 @@ class DpopResult(Shown, Tabled):
         Largest resident size of this process.
     notes : tuple of str
         Notes for the caller, one sentence each.
+
+    Examples
+    --------
+    >>> import bucketflow
+    >>> found = bucketflow.dpop(bucketflow.load_dcop("meetings"))
+    >>> found.value, sorted(found.by_agent)[:2]
+    (67, ['ada', 'ben'])
     """
 
     status: DpopStatus

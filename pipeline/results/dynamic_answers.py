@@ -36,6 +36,16 @@ class StepMarginals(CaseMarginals):
         The first step whose observations are impossible given those before it.
     told : tuple of str
         Notes.
+
+    Examples
+    --------
+    >>> import bucketflow
+    >>> first = bucketflow.Model.build("bayes", {"rain": 2}, [(["rain"], [0.8, 0.2])])
+    >>> change = (["rain_prev", "rain"], [[0.9, 0.1], [0.3, 0.7]])
+    >>> later = bucketflow.Model.build("bayes", {"rain_prev": 2, "rain": 2}, [(["rain_prev"], [0.5, 0.5]), change])
+    >>> found = bucketflow.dynamic(first, later).smoothed({"rain": [None, None, 1]})
+    >>> found["rain"].round(3).tolist()
+    [[0.552, 0.448], [0.336, 0.664], [0.0, 1.0]]
     """
 
     impossible_step: int | None = None
@@ -79,6 +89,15 @@ class StatePath:
     impossible_step : int or None
         The first step whose observations are impossible given those before it.
     notes : tuple of str
+
+    Examples
+    --------
+    >>> import bucketflow
+    >>> first = bucketflow.Model.build("bayes", {"rain": 2}, [(["rain"], [0.8, 0.2])])
+    >>> change = (["rain_prev", "rain"], [[0.9, 0.1], [0.3, 0.7]])
+    >>> later = bucketflow.Model.build("bayes", {"rain_prev": 2, "rain": 2}, [(["rain_prev"], [0.5, 0.5]), change])
+    >>> bucketflow.dynamic(first, later).path({"rain": [None, None, 1]}).states.tolist()
+    [[1], [1], [1]]
     """
 
     model: Model

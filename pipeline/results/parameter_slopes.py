@@ -138,6 +138,16 @@ class Sensitivity(Tabled):
         The model and the evidence that were asked.
     exact : callable or None
         Returns the posterior with another value of an entry, by asking the changed network; see :class:`Parameter`.
+
+    Examples
+    --------
+    >>> import bucketflow
+    >>> found = bucketflow.sensitivity("diagnosis", "Flow", "none")
+    >>> parameter = next(found.ranked())
+    >>> parameter.slope > 0
+    True
+    >>> round(parameter.posterior_at(parameter.value), 4)
+    0.0599
     """
 
     model: Model

@@ -73,6 +73,15 @@ class Marginals(Mapping[str, LabelledArray], Tabled):
         of each function, by the index of the function; only if they were asked for.
     asked : AskedOf or None
         The model and the evidence that were asked.
+
+    Examples
+    --------
+    >>> import bucketflow
+    >>> found = bucketflow.marginals("diagnosis", evidence={"Storm": "yes"})
+    >>> sorted(found)[:3]
+    ['BackupBattery', 'BearingWear', 'CheckValve']
+    >>> round(float(found["Flow"]["none"]), 4)
+    0.0915
     """
 
     model: Model

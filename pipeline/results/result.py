@@ -77,6 +77,13 @@ class Result(ShortDir, Shown, Tabled):
         The tasks sent to the cluster, or the reason why none were sent; None if no cluster was requested.
     asked : AskedOf or None
         The model and the evidence that were asked.
+
+    Examples
+    --------
+    >>> import bucketflow
+    >>> found = bucketflow.solve("satellite")
+    >>> found.value, found.status, len(found.assignment)
+    (49, 'optimal', 40)
     """
 
     _SHOWN = (

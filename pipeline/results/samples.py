@@ -53,6 +53,13 @@ class Samples(Shown, Answered):
         That all are at least as good as, where one was given.
     asked : AskedOf or None
         The model and the evidence that were asked.
+
+    Examples
+    --------
+    >>> import bucketflow
+    >>> draws = bucketflow.sample("diagnosis", 5, seed=1)
+    >>> draws.states.shape, draws["Storm"].shape
+    ((5, 26), (5,))
     """
 
     model: Model
