@@ -117,7 +117,7 @@ def _object_of(folder: ObjectPath, key: Key) -> ObjectPath:
 
 def _put(path: ObjectPath, receipt: Receipt, writer: str) -> None:
     """Put a receipt if it is absent; one that says something else was of a chunk that is replaced by now."""
-    line = to_line({**receipt.to_record(), _WRITER: writer})
+    line = to_line({**receipt.to_record(), _WRITER: writer}).rstrip()
     try:
         path.create(line)
     except StaleObjectError:

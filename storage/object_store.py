@@ -25,7 +25,7 @@ R = TypeVar("R")
 SCHEMES: Final = ("s3", "gs", "az", "memory")
 # Requests of one process at the same time: a store answers many small requests in the time of one.
 _REQUESTS = 16
-_LONGEST_REASON = 200
+_LONGEST_REASON = 400
 
 
 class StaleObjectError(OSError):
@@ -139,9 +139,7 @@ class ObjectPath:
         yield from (self / path for path in sorted(found))
 
     def _listed(self) -> Iterator[Mapping[str, Any]]:
-        import obstore
-
-        with _as_os_errors(self):
+        with _requests(self) as obstore:
             for metas in obstore.list(_store(self.root), self.key or None):
                 yield from metas
 
@@ -153,9 +151,7 @@ class ObjectPath:
 
     def read(self) -> memoryview:
         """Return the content without a copy of it."""
-        import obstore
-
-        with _as_os_errors(self):
+        with _requests(self) as obstore:
             return memoryview(obstore.get(_store(self.root), self.key).bytes())
 
     def read_text(self) -> str:
@@ -170,24 +166,18 @@ class ObjectPath:
         FileNotFoundError
             If there is no such object.
         """
-        import obstore
-
-        with _as_os_errors(self):
+        with _requests(self) as obstore:
             return _version(obstore.head(_store(self.root), self.key))
 
     def read_version(self) -> tuple[bytes, Mapping[str, str]]:
         """Return the content, and what the store knows its version by."""
-        import obstore
-
-        with _as_os_errors(self):
+        with _requests(self) as obstore:
             found = obstore.get(_store(self.root), self.key)
             return bytes(found.bytes()), _version(found.meta)
 
     def put(self, content: bytes | memoryview) -> None:
         """Replace the object."""
-        import obstore
-
-        with _as_os_errors(self):
+        with _requests(self) as obstore:
             obstore.put(_store(self.root), self.key, content)
 
     def create(self, content: bytes) -> Mapping[str, str]:
@@ -211,9 +201,7 @@ class ObjectPath:
         return self._put_if({**version}, content)
 
     def _put_if(self, mode: Any, content: bytes) -> Mapping[str, str]:
-        import obstore
-
-        with _as_os_errors(self):
+        with _requests(self) as obstore:
             return _version(obstore.put(_store(self.root), self.key, content, mode=mode))
 
     def write_text(self, text: str) -> None:
@@ -232,9 +220,7 @@ class ObjectPath:
         self._remove([meta["path"] for meta in self._listed()])
 
     def _remove(self, keys: list[str]) -> None:
-        import obstore
-
-        with _as_os_errors(self):
+        with _requests(self) as obstore:
             if keys:
                 obstore.delete(_store(self.root), keys)
 
@@ -331,12 +317,10 @@ def _opened(root: str) -> Any:
     Raises
     ------
     StoreError
-        If the library is missing, or the environment lacks something.
+        If the environment lacks something.
     """
-    try:
-        from obstore import store
-    except ImportError:
-        raise StoreError(errno.ENOPKG, "the package obstore is missing: pip install obstore", root) from None
+    from obstore import store
+
     scheme, _, bucket = root.partition("://")
     try:
         if scheme == "memory":
@@ -348,25 +332,23 @@ def _opened(root: str) -> Any:
 
 
 @contextmanager
-def _as_os_errors(path: ObjectPath) -> Iterator[None]:
-    """Turn what the library raises into what a file system would."""
+def _requests(path: ObjectPath) -> Iterator[Any]:
+    """Yield the library, and turn what it raises into what a file system would raise."""
     try:
-        yield
-    except FileNotFoundError:
-        raise FileNotFoundError(errno.ENOENT, "no such object", str(path)) from None
-    except OSError:
-        raise
+        import obstore
+        from obstore import exceptions
     except ImportError:
         raise StoreError(errno.ENOPKG, "the package obstore is missing: pip install obstore", str(path)) from None
-    except Exception as error:
-        from obstore import exceptions
-
-        if isinstance(error, exceptions.AlreadyExistsError | exceptions.PreconditionError):
-            raise StaleObjectError(errno.EEXIST, "another process wrote it first", str(path)) from None
-        denied = isinstance(error, exceptions.PermissionDeniedError | exceptions.UnauthenticatedError)
-        if denied or isinstance(error, exceptions.BaseError):
-            raise StoreError(errno.EACCES if denied else errno.EIO, _reason(error), str(path)) from None
-        raise
+    try:
+        yield obstore
+    except FileNotFoundError:
+        raise FileNotFoundError(errno.ENOENT, "no such object", str(path)) from None
+    except (exceptions.AlreadyExistsError, exceptions.PreconditionError):
+        raise StaleObjectError(errno.EEXIST, "another process wrote it first", str(path)) from None
+    except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError) as error:
+        raise StoreError(errno.EACCES, _reason(error), str(path)) from None
+    except exceptions.BaseError as error:
+        raise StoreError(errno.EIO, _reason(error), str(path)) from None
 
 
 def _reason(error: Exception) -> str:
