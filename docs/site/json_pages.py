@@ -61,7 +61,8 @@ def json_page() -> str:
     """Return the page: for each command its examples, and the schema of their output."""
     blocks = [
         "# The output of `--json`",
-        "Each command prints one JSON object to standard output. The schema of a command is derived from the output of the examples.",
+        "Each command prints one JSON object to standard output. "
+        "The schema of a command is derived from the output of the examples.",
     ]
     with TemporaryDirectory() as folder:
         for command, asked in _ASKED.items():
