@@ -33,7 +33,7 @@ _LARGEST = 1 << 1000
 
 
 def printable(text: str, width: int = 60) -> str:
-    """Return text on one line, with unprintable characters escaped, and cut in the middle beyond ``width`` characters."""
+    """Return text on one line, unprintable characters escaped, and cut in the middle beyond ``width`` characters."""
     return "".join(map(_escaped, _shortened(text, width)))
 
 

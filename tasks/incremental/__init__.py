@@ -1,5 +1,5 @@
 """Propagations that keep all messages and compute again only what new evidence changes.
 
-What threads do in which order is planned (:func:`.schedule.scheduled`); they find it for themselves in
+:func:`.schedule.scheduled` plans the work of threads and its order; the threads take their work in
 :func:`.thread_crew.work`.
 """

@@ -1,4 +1,4 @@
-"""Both sweeps with all their tables kept: what the engines that keep them have in common."""
+"""Both sweeps with all their tables kept: the part that the engines with kept tables have in common."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from ..sweeps.sweep import useful_threads
 
 Array = NDArray[Any]
 
-# Two tables are the same if no entry differs by more than this, relative to itself: what rounding does to a
-# message that new evidence cannot change (one below which nothing is observed, say). A table that is kept for
-# this reason has every entry right up to so much, however often its inputs change: sums of products add errors
+# Two tables are the same if no entry differs by more than this, relative to itself: the effect of rounding on a message
+# that new evidence cannot change (for example a message below which nothing is observed). If a table is kept for this
+# reason, every entry is right up to this relative error, however often its inputs change: sums of products add errors
 # up, and magnify none.
 SAME = 1e-14
 
@@ -34,7 +34,7 @@ class KeptTables(ABC):
     steps : sequence of Step
         Forward, then backward.
     n_forward : int
-        Number of forward steps; what they make keeps its scale, of other tables only ratios matter.
+        Number of forward steps. The tables of forward steps keep their scale; of other tables only ratios matter.
     leaves : mapping of int to Scaled
     algebra : SumProduct
     threads : int
@@ -87,7 +87,7 @@ class KeptTables(ABC):
         return None
 
     def current(self) -> dict[int, Scaled]:
-        """Return what the steps made and nothing has changed since."""
+        """Return the results of the steps that are still up to date."""
         return {step.node: self.table(step.node) for k, step in enumerate(self._steps) if not self._is_stale(k)}
 
     def copies(self, nodes: Iterable[int]) -> dict[int, Scaled]:
@@ -108,7 +108,7 @@ class KeptTables(ABC):
         self._restore(tables)
 
     def refresh(self, wanted: Iterable[int], threads: int = 1) -> None:
-        """Compute what is stale of the tables in ``wanted`` and of those that they need."""
+        """Compute the stale tables among ``wanted`` and among the tables that they need."""
         start = time.perf_counter()
         self._refresh(self._needed(tuple(wanted)), threads)
         self.seconds += time.perf_counter() - start
@@ -127,7 +127,7 @@ class KeptTables(ABC):
 
     @abstractmethod
     def _refresh(self, order: Array, threads: int) -> None:
-        """Run those of some steps, given by position, that are stale."""
+        """Run the stale steps among some steps, given by position."""
 
     def _step(self, node: int) -> Step:
         return self._steps[self._position[node]]
@@ -203,7 +203,7 @@ class Incremental(KeptTables):
             self._tables[node] = table
             self._stale.update(readers)
         elif not _same_scale(old, table):
-            # nobody below sees a factor; only the probability of the evidence does
+            # no reader further down sees a factor; only the probability of the evidence does
             self._tables[node] = table
             self._stale.update(k for k in readers if k < self._forward)
 

@@ -1,7 +1,7 @@
 """Joins of few tables as nested loops over strides, for all small steps and what large ones do beside streaming.
 
-Arguments are addresses, of float64 values and int64 words; what they hold is told by place. ``iterate`` is that of
-:func:`iterate_nest`.
+Arguments are addresses of float64 values and int64 words; their position tells what they hold. ``iterate`` is the
+address of :func:`iterate_nest`.
 """
 
 from __future__ import annotations

@@ -54,8 +54,8 @@ class Packed(KeptTables):
 
         Notes
         -----
-        The arena, float64, holds the tables one after the other in the order leaves, steps; behind them a work area of
-        ``small_cells`` for each thread, and those of large steps. All steps begin as stale.
+        The arena, float64, holds the tables one after the other, leaves before steps. Behind them is a work area of
+        ``small_cells`` for each thread, and the work areas of large steps. All steps begin as stale.
         """
         steps = self._steps
         room = max((step.lowered.out_cells for step in steps), default=0)
@@ -166,7 +166,7 @@ class Packed(KeptTables):
         Parameters
         ----------
         n_forward : int
-            Steps before this number are those of the sweep up.
+            Steps before this number belong to the upward sweep.
 
         Returns
         -------

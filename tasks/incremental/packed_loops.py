@@ -30,9 +30,10 @@ class PackedLayout(NamedTuple):
 
     Lists of lists are cut by a ``*_start`` array.
 
-    ``joins`` are (code, first base, output) of each join: its nest, where its inputs are, where it writes. ``makers``
-    are the steps that make the tables, -1 for leaves. Temporaries begin at ``scratch``, those of each further thread
-    ``shift`` later. ``iterate``, ``stream`` and ``multiply`` are where compiled functions are.
+    ``joins`` are (code, first base, output) of each join: its nest, the addresses of its inputs, the address of its
+    output. ``makers`` are the steps that make the tables, -1 for leaves. Temporaries begin at ``scratch``, and each
+    further thread has its own ``shift`` later. ``iterate``, ``stream`` and ``multiply`` are addresses of compiled
+    functions.
     """
 
     codes: Any
@@ -58,11 +59,12 @@ class PackedLayout(NamedTuple):
 
 
 class PackedState(NamedTuple):
-    """What changes, arrays or their addresses: float64 are values, scale, bounds and maximum, the others int64.
+    """The changing state, as arrays or their addresses: float64 are values, scale, bounds and maximum, the others
+    int64.
 
-    Values of all tables and scratch; by table its scale, bounds, maximum (-1 if nobody asked for it), whether it holds
-    logarithms and whether it is there; by step whether it is stale, needed, and
-    pending: stale itself or behind one that is; by thread its places.
+    Values of all tables and scratch. By table: its scale, bounds, maximum (-1 if it was not computed), whether it holds
+    logarithms, and whether it is present. By step: whether it is stale, needed, and pending (stale itself or after a
+    stale step). By thread: its places.
     """
 
     values: Any
@@ -98,7 +100,7 @@ def same_ratios(x: int, top: float, y: int, other: float, first: int, stop: int,
 
 @njit(nogil=True)
 def _differ(x: int, y: int, ratio: float, first: int, stop: int, same: float) -> int:
-    """Count the entries that are no multiples; one that only underflowed is no zero."""
+    """Count the entries that are not multiples; an entry that only underflowed does not count as zero."""
     count = 0
     for i in range(first, stop):
         a, b = number(x, i), number(y, i)
@@ -131,7 +133,7 @@ def least(x: int, first: int, stop: int) -> float:
 def mark_readers(layout: Any, state: Any, table: int, all_of_them: bool) -> None:
     """Mark the steps that read a table, or only the forward ones, as stale.
 
-    Nobody but those sees a common factor: their scale adds up to the probability of the evidence.
+    Only these readers see a common factor: their scale adds up to the probability of the evidence.
     """
     for i in range(word(layout.reader_start, table), word(layout.reader_start, table + 1)):
         reader = word(layout.readers, i)

@@ -1,4 +1,4 @@
-"""What is tuned of propagations that threads share, listed once. Pure."""
+"""Tuned parameters of propagations that threads share. Pure."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class PropagationPolicy(Policy):
     grain_cells : int
         A thread is worth waking for so many cells,
     product_grains : int
-        and for so many times as many of a product, which takes less for each.
+        and this multiple of the cells of a product, which takes less for each.
     alone_cells : int
         One thread computes as many before others have started.
     turn_cells : int
-        Threads come back to the interpreter after so many cells, which may have been interrupted.
+        Threads return to the interpreter after this number of cells, so that it can be interrupted.
     """
 
     looped_cells: int = 1 << 15

@@ -1,8 +1,8 @@
-"""What threads of a propagation do, in which order: items, and what each waits for. Pure: no values.
+"""The work of threads in a propagation and its order: items, and the items that each waits for. Pure: no values.
 
-Small steps are grouped until a group is worth the time that it takes to find and tell others, and with them those that
-are left to others; large ones go through their stages. Work areas of large steps take turns in one arena: a step waits
-until what was there before is done.
+Small steps are grouped until a group is worth the time of finding it and of telling other threads. Large steps go
+through their stages. Work areas of large steps take turns in one arena: a step waits until the previous user of its
+area is done.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ _STEP_CELLS: Final = 200
 """Cells that take as long as what a small step takes besides."""
 
 _ARENA_STEPS: Final = 2
-"""The arena has room for so many average steps a thread, and always for the largest."""
+"""The arena has room for this number of average steps a thread, and always for the largest step."""
 
 STAGES: Final = (
     *("group", "prepare", "merge", "stream", "order"),
     *("measure", "scale", "top", "compare", "copy", "finish"),
 )
-"""Kinds of items; those of large steps follow each other."""
+"""Kinds of items; the stages of a large step follow each other."""
 
 
 class Item(NamedTuple):
@@ -90,7 +90,7 @@ def _arena_words(needs: Sequence[int], threads: int) -> int:
 
 
 def scheduled(steps: Sequence[Step], threads: int) -> Schedule:
-    """Arrange steps, whose inputs are made by others before them or are there, for some threads."""
+    """Arrange steps for some threads; the inputs of a step are present or are made by earlier steps."""
     large = {k: large_step(step, threads) for k, step in enumerate(steps) if is_streamed(step)}
     arena = _Arena(_arena_words([each.words for each in large.values()], threads))
     made = _Made()
@@ -129,7 +129,7 @@ class _Made:
     open: dict[int, int] = field(default_factory=dict)
 
     def grouped(self, step: int, cells: int, after: set[int]) -> int:
-        """Put a small step into a group: that of its last input, or one that waits for as much; return the item."""
+        """Put a small step into the group of its last input, or into a group of the same level; return the item."""
         level = max([self.items[i].level for i in after], default=-1)
         last = [i for i in after if self.items[i].level == level]
         for item in (last[0] if len(last) == 1 else None, self.open.get(level + 1)):

@@ -1,4 +1,4 @@
-"""Compiled loops of one stage of a large step: what a thread does of it."""
+"""Compiled loops of one stage of a large step: the part of one thread."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ COPY: Final = 9
 FINISH: Final = 10
 """Kinds of items: a group of small steps, and the stages of a large one in their order."""
 
-#: What becomes of a large step: nothing, made in its place, made beside it to be compared, copied because it differs.
+#: The fate of a large step: not run, made in its place, made beside it to be compared, copied because it differs.
 IDLE, _DIRECT, _BESIDE, _CHANGED = 0, 1, 2, 3
 
 
@@ -57,11 +57,11 @@ class Large(NamedTuple):
     parts_at, places, words : int
         Buffers of the parts, words of the places at the beginning of each, all words of each.
     target, summed : int
-        What is summed or turned later, -1 if nothing is, and the cells that are summed into one.
+        The table that is summed or turned later, -1 if there is none, and the cells that are summed into one.
     room : int
         A result that is compared with the table that it replaces.
     ranges : int
-        What the parts of a product are: 1 for batches, 0 for rows; -1 for loops.
+        The axis that is cut into the parts of a product: 1 for batches, 0 for rows; -1 for loops.
     """
 
     step: int
@@ -89,10 +89,11 @@ _PARTS_AT, _PLACES, _WORDS, _TARGET, _SUMMED, _ROOM, _RANGES = range(8, LARGE_WO
 
 
 class Stages(NamedTuple):
-    """What never changes, arrays of int64 or their addresses: rows of :class:`Large`, their nests or products, joins.
+    """Constant data, as int64 arrays or their addresses: rows of :class:`Large`, their nests or products, joins.
 
-    ``spreads`` are (code, first base, output) of joins that eliminate nothing: the merges of a step, and then what
-    turns its target into the result, whose output is -1. ``words`` holds what addresses in rows point to.
+    ``spreads`` are (code, first base, output) of joins that eliminate nothing: the merges of a step, and then the join
+    that turns its target into the result, whose output is -1. ``words`` holds the data to which addresses in rows
+    point.
     """
 
     large: Any
@@ -106,11 +107,12 @@ class Stages(NamedTuple):
 
 
 class Course(NamedTuple):
-    """What changes, arrays or their addresses: by large step its mode, bounds of its result, extremes of parts.
+    """The changing state, as arrays or their addresses: by large step its mode, bounds of its result, extremes of
+    parts.
 
-    ``bounds`` are lower and upper bound and scale, of what loops make and of what becomes of it. ``tops`` are two
-    numbers for each of as many ``parts`` as any step has: maximum and least positive value, then the maxima of the new
-    table and of the one before. ``done`` counts steps by thread, 8 words each.
+    ``bounds`` are lower bound, upper bound and scale of the loops' result and of the final result. ``tops`` are two
+    numbers for each part, for the largest number ``parts`` of any step: maximum and least positive value, then the
+    maxima of the new table and of the previous table. ``done`` counts steps by thread, 8 words each.
     """
 
     mode: Any
@@ -148,7 +150,7 @@ def run_stage(
     state : PackedState
     stages : Stages
     course : Course
-        What is done of each step, and how it is done this time.
+        The stages of each step, and its current mode.
     kind : int
         One of ``schedule.STAGES``.
     step : int
@@ -156,7 +158,7 @@ def run_stage(
     part, parts : int
         This part of how many; cells are cut evenly.
     worker : int
-        Number of the thread, whose buffers are used.
+        Number of the thread whose buffers are used.
     """
     large = stages.large + 8 * LARGE_WORDS * step
     if kind == PREPARE:
@@ -288,7 +290,7 @@ def _sum_rows(target: int, summed: int, out: int, first: int, stop: int) -> None
 
 @njit(nogil=True)
 def _is_loose(layout: Any, course: Any, step: int) -> bool:
-    """Whether bounds of what loops made are so loose that the values are looked at."""
+    """Whether the bounds of the loops' result are so loose that the values must be examined."""
     low, high = number(course.bounds, _BOUNDS * step), number(course.bounds, _BOUNDS * step + 1)
     return bool(low < -number(layout.limits, LOOSE_AT) or high > number(layout.limits, LOOSE_AT))
 
@@ -323,7 +325,7 @@ def _scale(layout: Any, course: Any, large: int, step: int, part: int, made: int
 
 @njit(nogil=True)
 def _tops(state: Any, course: Any, large: int, step: int) -> tuple[float, float]:
-    """Return the maxima of the table and of what replaces it."""
+    """Return the maxima of the table and of its replacement."""
     tops, old, new = course.tops + 16 * step * course.parts, 0.0, 0.0
     for part in range(word(large, _OUT_PARTS)):
         new, old = max(new, number(tops, 2 * part)), max(old, number(tops, 2 * part + 1))

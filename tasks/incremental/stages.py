@@ -71,7 +71,7 @@ def nests(quick: Quick) -> tuple[StageNest, ...]:
     found: list[StageNest] = []
     sizes: dict[str, int] = {}
     last, _, _ = quick.subscripts.partition("->")
-    # names of the axes of the inputs: those that are joined first are named there, the others at the end
+    # names of the axes of the inputs: the inputs that are joined first are named there, the others at the end
     terms = last.split(",")
     for i, j, joined in reversed(quick.pairs):
         terms.pop()
@@ -150,7 +150,8 @@ class LargeStep(NamedTuple):
     merges : tuple of int
         Where each merged table begins.
     offsets, parts_at, target, room : int
-        Where offsets, the words of parts, what is summed or turned later, and a result that is compared begin.
+        The start of the offsets, of the words of parts, of the cells that are summed or turned later, and of a compared
+        result.
     words : int
         All of them.
     """
@@ -236,13 +237,13 @@ def _laid(
     merges: Sequence[int] = (),
     later: int = 0,
 ) -> LargeStep:
-    """Lay out the work area: merged tables, offsets, buffers of the parts, what is summed later, and the room.
+    """Lay out the work area: merged tables, offsets, buffers of the parts, cells that are summed later, and the room.
 
     Parameters
     ----------
     lowered : Lowered
     kernel : StreamLoops or Product
-        What runs the step.
+        The kernel that runs the step.
     by_batch : bool
         Whether parts of a product are ranges of batches, and not of rows.
     threads, parts : int
@@ -252,7 +253,7 @@ def _laid(
     merges : sequence of int
         Cells of tables that are merged before.
     later : int
-        Cells of what is summed after the parts.
+        Number of cells that are summed after the parts.
 
     Returns
     -------
@@ -290,7 +291,7 @@ def spread_code(sizes: Sequence[int], strides: Sequence[Sequence[int]]) -> tuple
     sizes : sequence of int
         Of the axes of the result, in its order.
     strides : sequence of sequence of int
-        Of each table, 0 along axes that it lacks.
+        The strides of each table, 0 along axes that it lacks.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""A crew of threads that run both sweeps in compiled code: what they share, laid out as their loops read it."""
+"""Threads that run both sweeps in compiled code: their shared data, laid out as their loops read it."""
 
 from __future__ import annotations
 
@@ -26,11 +26,10 @@ from .schedule import STAGES, Item, Schedule
 from .stage_loops import GROUP, IDLE, Course, Large, Stages, run_stage
 from .stages import MOST_PARTS, LargeStep, spread_code
 
-# Compiled loops of a propagation that several threads run together: each takes the next item that is ready.
-#
-# Items are made ready by the last one that they wait for, and are taken in that order. An item is a group of small
-# steps, or a stage of a large one, whose parts are taken one by one. Which cells a part makes does not depend on who
-# takes it: the tables are the same for any number of threads.
+# Compiled loops of a propagation that several threads run together: each takes the next item that is ready. An item
+# becomes ready when the last item that it waits for is done, and items are taken in that order. An item is a group of
+# small steps, or a stage of a large step, whose parts are taken one by one. The cells of a part do not depend on the
+# thread that takes it: the tables are the same for any number of threads.
 
 TAKEN: Final = 0
 MADE: Final = 16
@@ -39,10 +38,10 @@ CONTROL_WORDS: Final = 32
 
 
 class Items(NamedTuple):
-    """What never changes, arrays of int64 or their addresses; lists of lists are cut by a ``*_start`` array.
+    """Constant data, as int64 arrays or their addresses; lists of lists are cut by a ``*_start`` array.
 
-    ``items`` are (kind, group or large step, parts, cells), ``after`` those that wait for each. ``tickets`` counts
-    parts. ``small`` and ``stage`` are where the functions are that run a small step, and a stage.
+    ``items`` are (kind, group or large step, parts, cells), ``after`` the items that wait for each. ``tickets`` counts
+    parts. ``small`` and ``stage`` are the addresses of the functions that run a small step and a stage.
     """
 
     items: Any
@@ -111,7 +110,7 @@ def work(law: Any, where: int, worker: int, most: int) -> None:
 
 @njit(nogil=True, cache=True)
 def work_in_thread(given: int, worker: int) -> None:
-    """Work as :func:`work`, whose address, where things are and how many cells are words at an address."""
+    """Call :func:`work`; its address, its data's address and the number of cells are words at an address."""
     _call_work(word(given, 0), SumProductLaw(0.0, 1.0), word(given, 1), worker, word(given, 2))
 
 
@@ -155,7 +154,7 @@ class CrewTables:
 
 
 class ThreadTeam:
-    """Threads that run steps that are stale and needed, all but those that need more care.
+    """Threads that run the stale and needed steps, except the steps that need more care.
 
     Parameters
     ----------
@@ -210,12 +209,12 @@ class ThreadTeam:
 
 
 def addresses(arrays: tuple[Any, ...]) -> list[int]:
-    """Return what loops read for a named tuple of arrays and numbers: the addresses of arrays, which have to stay."""
+    """Return the words that loops read for a named tuple of arrays, which must stay alive, and numbers."""
     return [each.ctypes.data if isinstance(each, np.ndarray) else each for each in arrays]
 
 
 class Functions(NamedTuple):
-    """Where compiled functions are, by what they do."""
+    """Addresses of compiled functions, by purpose."""
 
     iterate: int
     stream: int
@@ -271,7 +270,7 @@ def _first_words(items: Sequence[Item], tickets: int) -> Array:
 
 
 class _Laid:
-    """Lays out large steps; what their loops read as words is kept in one array."""
+    """Lays out large steps; the words that their loops read are kept in one array."""
 
     def __init__(self, schedule: Schedule, tables: CrewTables, arena: int) -> None:
         self._tables, self._schedule, self._arena = tables, schedule, arena
@@ -298,7 +297,7 @@ class _Laid:
         )
 
     def _large(self, step: int, large: LargeStep, area: int) -> tuple[Large, tuple[int, ...], tuple[int, ...]]:
-        """Lay out a step; return it with its nest and its product, of which one is nothing but zeros."""
+        """Lay out a step; return it with its nest and its product; the one that it does not use is all zeros."""
         inputs = self._tables.inputs[step]
         merged, target = [area + merge for merge in large.merges], area + large.target
         tables = [(*inputs, *merged)[table] for table in _operands(large)]
@@ -362,7 +361,7 @@ class _Laid:
 
 
 def _operands(large: LargeStep) -> list[int]:
-    """What loops or products read: positions among the inputs, then among the merged tables."""
+    """The inputs of loops or products: positions among the inputs, then among the merged tables."""
     if large.loops is not None:
         return [operand.table for operand in large.loops.operands]
     assert large.product is not None

@@ -1,1 +1,1 @@
-"""Launches that were learnt on this machine: what they follow from, and how stored numbers are evaluated."""
+"""Launches that were learnt on this machine: their features, and how stored numbers are evaluated."""

@@ -1,4 +1,4 @@
-"""What is tuned of learnt launches. Pure."""
+"""Tuned parameters of learnt launches. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ..steps.policy import Policy
 
 @dataclass(frozen=True)
 class LaunchPolicy(Policy):
-    """Whether, and from which gain on, a learnt launch replaces that of the rules.
+    """Whether a learnt launch replaces the rules' launch, and from which predicted gain on.
 
     Parameters
     ----------
@@ -18,12 +18,12 @@ class LaunchPolicy(Policy):
     least_gain_share : float
         Predicted share of a step's time that another launch must save: about the spread of repeated measurements.
     most_launches : int
-        Launches that a model chooses among, those of the rules included: a prediction is made for each.
+        Launches among which a model chooses, the rules' launches included: a prediction is made for each.
     remembered_steps : int
         Kinds of steps whose choice is remembered.
     whole_loss_share : float
-        Share by which whole models may be slower as was learnt than by the rules before launches are no longer chosen:
-        the least of three runs differs by so much from that of three others.
+        If whole models run slower with learnt launches than with the rules by more than this share, launches are no
+        longer chosen. The best of three runs differs by about this share from the best of three other runs.
     """
 
     uses_stored: bool = True

@@ -1,8 +1,8 @@
 """The model of a machine's or a device's launches: which one a step gets, and what it then takes. Pure.
 
-A model tells, for a step and a launch, the logarithm of the measured seconds over those that the rules' prices predict;
-the launch with the least wins where it gains enough. It is put in force by what reads stored rates, and until then, or
-where nothing is stored, steps run by today's rules.
+For a step and a launch, a model predicts the logarithm of the measured seconds over the seconds that the rules' prices
+predict. The launch with the least time is chosen if it gains enough. The code that reads stored rates activates the
+model; until then, or if nothing is stored, steps run by the current rules.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ RULES: Final = "rules"
 
 @dataclass(frozen=True)
 class ChosenLaunch:
-    """A launch of a step, and the logarithm of its seconds over those that today's price predicts."""
+    """A launch of a step, and the logarithm of its seconds over the seconds that the current price predicts."""
 
     launch: str
     correction: float
@@ -34,7 +34,7 @@ class ChosenLaunch:
 
 @dataclass(frozen=True, eq=False)
 class LearntLaunches:
-    """What was learnt of steps in one place.
+    """The learnt models of steps in one place.
 
     Parameters
     ----------
@@ -104,7 +104,7 @@ def launches_from(stored: Mapping[str, Any]) -> LearntLaunches:
     Raises
     ------
     ValueError, KeyError, TypeError, IndexError
-        If they are no model of these features.
+        If the numbers are not a model of these features.
     """
     if tuple(stored["features"]) != FEATURES:
         raise ValueError("the model was learnt from other features")

@@ -1,8 +1,8 @@
 """Regressions as stored numbers, evaluated with NumPy alone. Pure.
 
-What fitted them is not needed any more: a tree is five arrays, a support-vector regression its vectors and weights, a
-polynomial its exponents and coefficients. Zheng & Mengshoel (2013, "Optimizing parallel belief propagation in junction
-trees using regression") compare the same kinds for the launch parameters of GPU kernels.
+The code that fitted a predictor is not needed any more: a tree is five arrays, a support-vector regression its vectors
+and weights, a polynomial its exponents and coefficients. Zheng & Mengshoel (2013, "Optimizing parallel belief
+propagation in junction trees using regression") compare the same kinds for the launch parameters of GPU kernels.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ class Trees:
     feature, left, right : ndarray of int64
         Of each node; the children of a leaf are the leaf itself.
     threshold, value : ndarray of float64
-        Rows with at most the threshold go left; what a leaf adds.
+        Rows with at most the threshold go left; the value that a leaf adds.
     roots : ndarray of int64
     depth : int
         Of the deepest tree.
     base : float
-        What all rows begin with.
+        The initial value of all rows.
     """
 
     feature: NDArray[np.int64]

@@ -1,4 +1,4 @@
-"""What the time of a step is learnt from: its sizes and layout, and nothing of its values. Pure."""
+"""The features from which the time of a step is learnt: its sizes and layout, but none of its values. Pure."""
 
 from __future__ import annotations
 

@@ -105,7 +105,7 @@ def settle(flat: Any, separators: Any, held: Any, room: float) -> None:
             held[b + a] = 0.0
 
 
-# What clusters of variables have to agree on, as arrays: which cells of a cluster belong to which entry.
+# The agreement between clusters of variables, as arrays: which cells of a cluster belong to which entry.
 
 
 class Separators(NamedTuple):
@@ -159,7 +159,7 @@ def separators_of(flat: Flat, scopes: Sequence[Sequence[int]]) -> Separators:
 
 
 def _entries(shape: Sequence[int], axes: Sequence[int]) -> NDArray[np.int32]:
-    """The entry of each cell of a table, for a separator of these of its axes."""
+    """The entry of each cell of a table, for a separator that consists of some of its axes."""
     numbers = np.arange(int(np.prod([shape[axis] for axis in axes])), dtype=np.int32)
     numbers = numbers.reshape([shape[axis] for axis in axes]).transpose(np.argsort(axes))
     spread = numbers.reshape([shape[axis] if axis in axes else 1 for axis in range(len(shape))])

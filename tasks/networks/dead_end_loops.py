@@ -13,8 +13,8 @@ from ..compiler.jit import njit
 def remove_dominated(flat: Any, pending: Any, most_work: int) -> Any:
     """Remove values that are in no allowed assignment, or never better than another value of their variable.
 
-    Variables that are ``pending`` are looked at, and then the neighbours of those that lost a value. Costs are moved
-    from tables to ``unary`` on the way. At least one optimum of the others is kept.
+    The ``pending`` variables are examined, and then the neighbours of variables that lost a value. Costs are moved from
+    tables to ``unary`` on the way. At least one optimal assignment is kept.
 
     Returns
     -------
@@ -116,7 +116,7 @@ def _dominated(flat: Any, x: int) -> int:
 
 @njit(nogil=True)
 def _excess(flat: Any, x: int, a: int, b: int) -> float:
-    """What choosing ``b`` for ``a`` costs more at worst, inf as soon as that is positive."""
+    """The largest additional cost of choosing ``b`` instead of ``a``, inf as soon as it is positive."""
     d = flat.first[x + 1] - flat.first[x]
     excess = flat.unary[flat.first[x] + b] - flat.unary[flat.first[x] + a]
     for k in range(flat.around[x], flat.around[x + 1]):

@@ -11,7 +11,7 @@ from .network_policy import NetworkPolicy
 
 
 def remove_dominated(flat: Flat, pending: Flags, most_work: int) -> tuple[int, int, int, int]:
-    """Remove values without support, and those that are never better; see :func:`.dead_end_loops.remove_dominated`."""
+    """Remove values without support and values that are never better; see :func:`.dead_end_loops.remove_dominated`."""
     with np.errstate(invalid="ignore"):
         return _removed(flat, pending, most_work)
 
@@ -102,7 +102,7 @@ def _remove_dominated(unary: Costs, tables: list[Costs]) -> int:
 
 
 def _worst(rows: Costs, one: Integers, other: Integers) -> Costs:
-    """What choosing the other value for the one costs more at worst in a table, at least 0."""
+    """The largest additional cost of choosing the other value instead of the one in a table, at least 0."""
     worst = np.empty(len(one))
     step = max(1, NetworkPolicy.current().compared_cells // rows.shape[1])
     for a in range(0, len(one), step):

@@ -17,7 +17,8 @@ Integers = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
 
-#: Parts so long on average are copied one by one: positions of all entries would take three times their memory.
+#: Parts of at least this average length are copied one by one: positions of all entries would take three times their
+#: memory.
 _LONG_PART = 16
 
 
@@ -68,7 +69,7 @@ class Flat(NamedTuple):
 
 
 def offsets(counts: Integers) -> Integers:
-    """Return where parts of these lengths begin in one array, and its length."""
+    """Return the starts of parts of these lengths in one array, and its length."""
     return np.concatenate([np.zeros(1, np.int64), np.cumsum(counts, dtype=np.int64)])
 
 
@@ -99,7 +100,7 @@ def flatten(dims: Integers, unary: Costs, costs: Costs, arities: Integers, scope
 
 
 def selected(flat: Flat, chosen: Integers) -> Flat:
-    """Return the network of these functions only."""
+    """Return the network of the chosen functions only."""
     costs = chosen_parts(flat.costs, flat.cells, chosen)
     scope = chosen_parts(flat.scope, flat.edges, chosen)
     return flatten(flat.dims, flat.unary, costs, np.diff(flat.edges)[chosen], scope)

@@ -1,4 +1,4 @@
-"""What is tuned of loops over networks of costs, listed once. Pure."""
+"""Tuned parameters of loops over networks of costs. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class NetworkPolicy(Policy):
     Parameters
     ----------
     level_seconds, cell_seconds, variable_seconds, edge_seconds : float
-        NumPy takes about so long for a level of a sweep, for a cell, for a variable, and for a value of a table.
+        Seconds of NumPy for a level of a sweep, for a cell, for a variable, and for a value of a table.
     largest_cells : int
         Tables with more cells, counted once an axis, are not taken apart in NumPy.
     likely_sweeps : int

@@ -17,7 +17,7 @@ _PATIENCE = Patience("tasks.networks.srmp", "sweep", compiling=6.0)
 
 
 def remove_dominated(flat: Flat, pending: Flags, most_work: int) -> tuple[int, int, int, int]:
-    """Remove values without support, and those that are never better; see :func:`.dead_end_loops.remove_dominated`."""
+    """Remove values without support and values that are never better; see :func:`.dead_end_loops.remove_dominated`."""
     work = int(np.diff(flat.cells)[flat.function] @ flat.dims[flat.scope])
     policy = NetworkPolicy.current()
     if _PATIENCE.ends(policy.edge_seconds * len(flat.scope) + policy.cell_seconds * work):
@@ -32,7 +32,7 @@ def remove_dominated(flat: Flat, pending: Flags, most_work: int) -> tuple[int, i
 
 
 class Loops:
-    """Sweeps over the functions of one structure, whatever their costs.
+    """Sweeps over the functions of one structure, for any costs.
 
     Parameters
     ----------

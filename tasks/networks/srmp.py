@@ -28,7 +28,7 @@ def sweep(flat: Any, order: Any, ends: Any, shifts: Any, shift: Any, grain: floa
     ends : NDArray
         (2, edges): whether the edge's variable is the first, the last of its function in the order.
     shifts, shift : NDArray
-        What was added to the tables, one entry a value of an edge; where an edge's entries begin.
+        The costs that were added to the tables, one entry for each value of an edge; the start of each edge's entries.
     grain : float
         A power of two that all costs are multiples of.
     constant, limit : float
@@ -100,7 +100,7 @@ def share_out(unary: Any, b: int, d: int, least: float, room: float, parts: int,
               share: Any) -> int:  # fmt: skip
     """Take out the least cost, forbid what does not fit, and split off what each table takes; count the forbidden.
 
-    Costs begin at ``b``; ``share`` is set for those that are left, if there are takers.
+    Costs begin at ``b``; ``share`` is set for the remaining values, if there are takers.
     """
     dear = 0
     for a in range(d):
@@ -220,7 +220,7 @@ def _condition(flat: Any, f: int, x: int, states: Any, state: Any, least: Any) -
     f, x : int
         A function, and a variable of it.
     states : (variables,) int64
-        Of those that are assigned; -1 for others.
+        The states of the assigned variables; -1 for others.
     state : (arity,) int64
         Written to: the cell that is looked at.
     least : (values of x,) float64

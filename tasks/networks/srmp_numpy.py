@@ -1,7 +1,7 @@
 """Cost shifting in NumPy: variables that share no function are done together, so that no compiler is needed.
 
-Every number is the one that :mod:`.srmp` has: a variable comes after its neighbours before it in the order, and
-sums of multiples of a power of two do not depend on their order.
+Every number equals the number that :mod:`.srmp` computes: a variable comes after its neighbours before it in the order,
+and sums of multiples of a power of two do not depend on their order.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def level_numbers(flat: Flat, order: Integers) -> Integers:
 
 
 def levels_of(flat: Flat, numbers: Integers, ends: Flags, shift: Integers) -> tuple[Level, ...]:
-    """Return the levels of a network; the other parameters are those of :func:`.srmp.sweep`."""
+    """Return the levels of a network; the other parameters are the parameters of :func:`.srmp.sweep`."""
     return tuple(_levels(flat, numbers, ends, shift))
 
 
@@ -153,7 +153,7 @@ def _sweep_level(
     side : int
         0 on the way forth, 1 back.
     shifts : (values of all edges,) float64
-        What was moved to tables is added; empty where nobody asks.
+        The costs that were moved to tables are added here; empty if they are not wanted.
     grain : float
         Shares are multiples of it, so that sums of integers stay exact.
     room : float
@@ -162,8 +162,8 @@ def _sweep_level(
     Returns
     -------
     tuple of (float, int, int)
-        What the variables must pay together, infinite if nothing is possible; how many values lost their support, and
-        how many cost more than ``room``.
+        The cost that the variables must pay together, infinite if nothing is possible; the number of values that lost
+        their support, and the number of values that cost more than ``room``.
     """
     costs = flat.costs[level.cells]
     gathered = np.minimum.reduceat(costs, level.begins) if len(costs) else costs
@@ -220,7 +220,7 @@ def decode(flat: Flat, order: Integers, states: Integers) -> None:
 
 
 def _begin(flat: Flat, order: Integers, states: Integers) -> None:
-    """Assign variables that have no state; of those that are not assigned yet the cheapest is assumed."""
+    """Assign variables that have no state; for variables that are not assigned yet the cheapest state is assumed."""
     dims = flat.dims
     for x in order:
         score = flat.unary[flat.first[x] : flat.first[x + 1]].copy()

@@ -1,7 +1,8 @@
 """Cost shifting between functions of two variables and the triangles that three of them make, compiled.
 
-As :mod:`.clusters`, for clusters of three variables of which any two share a function. A triangle has no table: what
-it costs is the sum of what it holds for its three sides, so that domains of forty values take no 64,000 cells.
+As :mod:`.clusters`, for clusters of three variables of which any two share a function. A triangle has no table: its
+cost is the sum of the costs that it holds for its three sides, so that domains of forty values do not need 64,000
+cells.
 """
 
 from __future__ import annotations
@@ -118,7 +119,7 @@ def _add(costs: Any, more: Any, room: float) -> None:
 
 @njit(nogil=True)
 def _settle(held: Any, gathered: Any, costs: Any, share: Any, takes: bool) -> None:
-    """Take from what a triangle holds what was gathered, and give it its share; the forbidden stays so."""
+    """Subtract the gathered costs from a triangle's costs and add its share; forbidden entries stay forbidden."""
     for a in range(len(held)):
         if costs[a] == np.inf:
             held[a] = np.inf

@@ -1,7 +1,7 @@
-"""Steps on tables of which each is an array of all cells or a relation of those that are possible.
+"""Steps on tables, each of which is an array of all cells or a relation of the possible cells.
 
-A step takes whichever way is shorter. A cell of a loop takes far less than a row of a join, so that what is mostly
-possible is swept as ever; what a step makes is kept as whichever takes fewer bytes.
+A step takes the faster way. A cell of a loop takes far less time than a row of a join, so mostly possible tables are
+swept as arrays. The result of a step is kept in the form that takes fewer bytes.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ def takes_less(dense_bytes: int, rows_bytes: int) -> bool:
 
 @dataclass(frozen=True)
 class Representation:
-    """What is an array, and what is rows.
+    """The choice between arrays and rows.
 
     Parameters
     ----------
     semiring : Semiring
-        Its zero is what rows lack.
+        The rows leave out cells with the zero of this semiring.
     sizes : tuple of int
         Domain sizes.
     room : Room
@@ -67,7 +67,7 @@ class Representation:
         return values if isinstance(values, Relation) else Dense(self.keys(axes), values)
 
     def within(self, values: Array | Relation, axes: Sequence[int], ranges: Ranges) -> Array | Relation:
-        """Return the part of a table within ranges, whose states count from there."""
+        """Return the part of a table within ranges, with its states counted from their start."""
         return bare(within(self.table(values, axes), ranges))
 
     def smaller(self, values: Array, axes: Sequence[int]) -> Array | Relation:
@@ -80,7 +80,7 @@ class Representation:
         return from_dense(table, self.semiring)
 
     def made(self, step: Step, values: Array | Relation) -> Array | Relation:
-        """Return what a step made as it is kept."""
+        """Return the result of a step in the form in which it is kept."""
         found = values
         if isinstance(values, Relation):
             dense_bytes = values.cells * values.values.itemsize
@@ -106,7 +106,7 @@ class Representation:
         return share * self._cells_of_a_row(tables) >= 1.0
 
     def _workspace_bytes(self, step: Step) -> int:
-        """Return what a loop over all cells needs besides its tables."""
+        """Return the bytes that a loop over all cells needs besides its tables."""
         return step.lowered.workspace_bytes
 
     def _is_short(self, step: Step, tables: Sequence[Table]) -> bool:
@@ -186,7 +186,7 @@ class Representation:
         return Dense(keys, total.reshape(-1))
 
     def with_rows(self, tables: Sequence[Table]) -> Sequence[Table]:
-        """Return tables of which one at least is rows, with which a join begins: the sparsest, if all are arrays.
+        """Return tables of which at least one is rows, with which a join begins: the sparsest table, if all are arrays.
 
         Raises
         ------
@@ -211,7 +211,7 @@ class PlainRows:
     ----------
     choice : Choice
     base : Algebra
-        What loops over all cells.
+        The algebra that loops over all cells.
     """
 
     choice: Representation
@@ -260,19 +260,19 @@ class PlainRows:
         return self.choice.table(table, axes), {}
 
     def restored(self, values: Array, kept: Mapping[str, Any]) -> Array:
-        """Return an array of all cells with what belongs to its values besides: nothing."""
+        """Return an array of all cells, to which nothing belongs besides its values."""
         return values
 
     def within(self, table: Array | Relation, axes: Sequence[int], ranges: Ranges) -> Array | Relation:
-        """Return the part of a table within ranges, whose states count from there."""
+        """Return the part of a table within ranges, with its states counted from their start."""
         return self.choice.within(table, axes, ranges)
 
     def united(self, parts: Sequence[tuple[Relation, Mapping[str, Any]]]) -> Relation:
-        """Return the sum of runs, each with what belongs to its values besides."""
+        """Return the sum of runs, each with the data that belongs to its values."""
         return union([run for run, _ in parts], self.choice.semiring)
 
     def made(self, step: Step, table: Array | Relation) -> Array | Relation:
-        """Return what a step made elsewhere as it is kept."""
+        """Return the result of a step that was run elsewhere in the form in which it is kept."""
         return self.choice.made(step, table)
 
 

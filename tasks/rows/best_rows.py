@@ -1,4 +1,4 @@
-"""The best joint state of a sum of tables of which some are rows: by joins of which never much is alive."""
+"""The best joint state of a sum of tables of which some are rows, by joins that need little memory at a time."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def fixed(table: Any, axes: Sequence[int], sizes: Sequence[int], states: Mapping
 def best_row(
     tables: Iterable[Table], semiring: Semiring, room: MemoryAccount | None = None, most: float = inf
 ) -> dict[int, int]:
-    """Return a state of every variable of several states, jointly of the least sum; 0 where nothing is possible.
+    """Return a state of every variable of several states with jointly the least sum; 0 if nothing is possible.
 
     Parameters
     ----------
     room : MemoryAccount, optional
-        What joins may take of; None where memory is not limited.
+        The memory account of joins; None if memory is not limited.
     most : float
-        A sum that some joint state is known to have, or less: what cannot be part of it is not joined.
+        An upper bound on the least sum: rows that cannot be part of such a sum are not joined.
     """
     states: dict[int, int] = {}
     policy, given = RowPolicy.current(), [*tables]
@@ -87,7 +87,7 @@ def _fewer(tables: Sequence[Table], semiring: Semiring) -> list[Table]:
 
 
 def _with_rows(tables: Sequence[Table], semiring: Semiring) -> list[Table]:
-    """Return tables of which one at least is rows."""
+    """Return tables of which at least one is rows."""
     if any(isinstance(table, Relation) for table in tables):
         return [*tables]
     first = max(tables, key=len)
@@ -96,7 +96,7 @@ def _with_rows(tables: Sequence[Table], semiring: Semiring) -> list[Table]:
 
 
 def _components(tables: Iterable[Table]) -> list[list[Table]]:
-    """Group tables that share variables of several states, directly or not; those of one cell say nothing of states."""
+    """Group tables that share variables of several states, directly or not; tables of one cell restrict no states."""
     groups: list[tuple[set[int], list[Table]]] = []
     for table in tables:
         scope = {*table.keys.varying}

@@ -23,7 +23,7 @@ _DIGITS: Final = 256
 _DIGIT_BITS: Final = 8
 _COUNTING_BLOCKS: Final = 8
 _COUNT: Final = (1 << 62) - 1
-#: A table of all keys is as large as this, or as so many times the rows in it.
+#: A table of all keys has at most this number of cells, or this multiple of its rows.
 _SMALL_TABLE, _TABLE_CELLS_A_ROW = 1 << 16, 4
 
 
@@ -66,7 +66,7 @@ class DeviceRows:
         return cp.flatnonzero(heads)
 
     def between(self, words: Any, low: Words, high: Words) -> tuple[int, int]:
-        """Return where those of ascending keys begin and end that lie between two."""
+        """Return the start and the end of the ascending keys that lie between two keys."""
         ends = cupy().asarray(np.concatenate([low, high]))
         first, counts = cupy().stack(DeviceIndex(words, 0).find(ends)).get()
         return int(first[0]), int(first[1] + counts[1])
@@ -86,7 +86,7 @@ class DeviceRows:
         self, matches: tuple[Any, Any], span: tuple[int, int], words: tuple[Any, Any], values: tuple[Any, Any],
         semiring: Semiring,
     ) -> tuple[Any, Any]:  # fmt: skip
-        """Return outputs of a join without those that are zero."""
+        """Return the nonzero outputs of a join."""
         cp, rows, width = cupy(), span[1] - span[0], words[0].shape[1]
         out, products, zeros = (
             cp.empty((rows, width), np.uint64),
@@ -101,10 +101,10 @@ class DeviceRows:
         self, matches: tuple[Any, Any], span: tuple[int, int], words: tuple[Any, Any], values: tuple[Any, Any],
         semiring: Semiring, most: int,
     ) -> tuple[Any, Any]:  # fmt: skip
-        """Return what :meth:`expanded` does where its keys ascend, equal ones summed in their order, without zeros.
+        """Return :meth:`expanded` with ascending keys, equal keys summed in their order, without zeros.
 
-        Three launches: where the rows of each tile begin, products with sums of runs within tiles, and sums of the
-        runs that tiles share. What is not the same in whatever order is expanded and gathered.
+        Three launches: the start of the rows of each tile, products with sums of runs within tiles, and sums of the
+        runs that tiles share. If the sum depends on the order, rows are expanded and then gathered.
         """
         cp, rows, width = cupy(), span[1] - span[0], words[0].shape[1]
         if semiring.name not in ANY_ORDER:
@@ -134,7 +134,7 @@ class DeviceRows:
         return _without_zeros(*found, semiring) if zeros else found
 
     def multiplied(self, words: Any, values: Any, parts: Words, table: Any, semiring: Semiring) -> tuple[Any, Any]:
-        """Return rows multiplied with entries of a dense table, without those that are zero."""
+        """Return rows multiplied with entries of a dense table, without zeros."""
         cp, rows = cupy(), len(words)
         out, zeros = cp.empty_like(values), cp.zeros(1, np.uint64)
         arguments = words, values, rows, _copied(parts), len(parts), table, _bound(semiring), out, zeros
@@ -142,7 +142,7 @@ class DeviceRows:
         return _without_zeros(words, out, semiring) if rows and int(zeros[0]) else (words, out)
 
     def merged(self, runs: Sequence[tuple[Any, Any]]) -> tuple[Any, Any]:
-        """Merge runs of keys and values, each in ascending order; of equal keys those of earlier runs come first."""
+        """Merge runs of keys and values, each in ascending order; among equal keys, rows of earlier runs come first."""
         waiting = [*runs]
         while len(waiting) > 1:
             odd = waiting[len(waiting) & ~1 :]
@@ -222,12 +222,12 @@ _LEAST_BYTES: Final = 512
 
 
 def _numbers(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return arguments of a kernel, whose integers have 64 bits."""
+    """Return the arguments of a kernel, with integers of 64 bits."""
     return tuple([np.int64(a) if isinstance(a, int) else a for a in arguments])
 
 
 def _bound(semiring: Semiring) -> int:
-    """Return what products or sums are clamped to, or the modulus."""
+    """Return the limit of products or sums, or the modulus."""
     return int(semiring.zero) if semiring.saturates else semiring.modulus
 
 
@@ -313,7 +313,7 @@ def _order(words: Any, mask: Words) -> Any:
 
 
 def _by_digits(keys: Any, payload: Any, mask: int) -> tuple[Any, Any]:
-    """Sort keys, with what belongs to them, by all bits from the lowest of a mask on; these are what differs first.
+    """Sort keys with their payload by all bits from the lowest bit of a mask on; these bits are the first that differ.
 
     Parameters
     ----------
@@ -322,7 +322,7 @@ def _by_digits(keys: Any, payload: Any, mask: int) -> tuple[Any, Any]:
     payload : (rows,), of 4 or 8 bytes each
         Moved with them.
     mask : int
-        Ones in the bits that are compared; from the lowest of these that differs on all are.
+        Ones in the compared bits; all bits from the lowest of these that differs on are compared.
 
     Returns
     -------
@@ -356,7 +356,7 @@ def _by_digits(keys: Any, payload: Any, mask: int) -> tuple[Any, Any]:
         _radix("scatter", carried)(
             (tiles,), (_THREADS,), (*source, *digit, firsts[number], states, states[-1:], *target)
         )
-        # what was given is not written to
+        # the input arrays are not written to
         spare = spare or (cp.empty_like(keys), cp.empty_like(carried))
         source, target, spare = target, spare, target
     return source[0], source[1].view(payload.dtype)

@@ -36,12 +36,12 @@ _MANY: Final = 1 << 1000
 
 @dataclass(frozen=True)
 class DeviceChoice(Representation):
-    """What is an array and what is rows, and which steps run on the device.
+    """The choice between arrays and rows, and of the steps that run on the device.
 
     Parameters
     ----------
     part : (int, int)
-        Which of so many ranges of keys joins have.
+        The range of keys that joins have, and the number of such ranges.
     most_joined : int, optional
         Rows that a join on the device may have.
     shared : callable, optional
@@ -120,7 +120,7 @@ def _here(table: Table) -> Table:
 
 
 def tables_there(tables: Sequence[Table]) -> list[Table]:
-    """Return tables on the device; what is not there yet goes in one copy."""
+    """Return tables on the device; the tables that are not on the device yet are copied at once."""
     values = values_there([bare(table) for table in tables])
     return [
         one if isinstance(one, Relation) else Dense(table.keys, one) for table, one in zip(tables, values, strict=True)
@@ -128,7 +128,7 @@ def tables_there(tables: Sequence[Table]) -> list[Table]:
 
 
 def values_there(values: Sequence[Any]) -> list[Any]:
-    """Return arrays and relations on the device; what is not there yet goes in one copy."""
+    """Return arrays and relations on the device; the ones that are not on the device yet are copied at once."""
     found = [*values]
     far = [i for i, one in enumerate(values) if not is_device(one.values if isinstance(one, Relation) else one)]
     copies = iter(upload([part for i in far for part in _parts(found[i])]))
@@ -150,7 +150,7 @@ def _of_parts(one: Any, parts: Iterator[Any]) -> Any:
 
 
 def large_there(tables: Mapping[int, T], is_large: Callable[[Any], bool]) -> dict[int, T]:
-    """Return tables of which those are on the device whose array or rows are large."""
+    """Return tables, with those on the device that have a large array or many rows."""
     bare = {node: entries(table) for node, table in tables.items()}
     wanted = [node for node, values in bare.items() if is_large(values)]
     moved = values_there([bare[node] for node in wanted])

@@ -16,7 +16,8 @@ from .layers import Layer, Operations, Rows, Space, lowered
 _THREADS: Final = 256
 #: Cells of one block of threads.
 _TILE: Final = 8 * _THREADS
-#: Where so many rows may become one, which one thread would compare, new keys are an array if they are few.
+#: If at least this number of rows may become one, one thread would compare all of them. New keys are an array if they
+#: are few.
 _LONG_GROUP: Final = 64
 _FEW_CELLS: Final = 1 << 16
 _CELLS_A_ROW: Final = 4
@@ -51,7 +52,7 @@ def row_bytes(words: int) -> int:
 
 
 def least_room(layer: Layer) -> int:
-    """Rows that what :func:`next_rows` writes to has room for beyond those that are kept."""
+    """The number of spare rows that the output of :func:`next_rows` needs beyond the rows that are kept."""
     return max(RowPolicy.current().device_spare_rows, layer.d)
 
 
@@ -68,7 +69,7 @@ def large_blocks() -> AbstractContextManager[None]:
 
 
 def order_of_groups(rows: Rows, layer: Layer) -> Any:
-    """Return the numbers of rows, int64, in stable order of what stays of their keys; None where they are."""
+    """Return the numbers of rows, int64, in stable order of the remaining keys; None if they are in order already."""
     leaving = layer.leaving
     if not len(rows) or leaving == [*layer.keys.variables[::-1][: len(leaving)]]:
         return None
@@ -185,7 +186,7 @@ class _Launch:
         parts, terms = lowered(layer)
         tables = [on_device(term.costs) for term, *_ in terms]
         spans = [(t.data.ptr, first, last, sign < 0) for t, (_, first, last, sign) in zip(tables, terms, strict=True)]
-        # what costs already hold is subtracted first, as on the CPU
+        # the part that costs already include is subtracted first, as on the CPU
         spans.sort(key=lambda span: not span[3])
         same = layer.keys.mask(layer.leaving)
         words = [same, moves.reshape(-1), parts.reshape(-1), np.array(spans, np.uint64).reshape(-1)]

@@ -78,7 +78,7 @@ class HostRows:
         return out[: join_loops.starts(words, np.full(words.shape[1], _ALL) if mask is None else mask, out)]
 
     def between(self, words: Array, low: Array, high: Array) -> tuple[int, int]:
-        """Return where those of ascending keys begin and end that lie between two."""
+        """Return the start and the end of the ascending keys that lie between two keys."""
         places, (first, last) = range(len(words)), (low[0].tolist(), high[0].tolist())
         start = bisect_left(places, first, key=lambda row: words[row].tolist())
         return start, bisect_right(places, last, start, key=lambda row: words[row].tolist())
@@ -105,7 +105,7 @@ class HostRows:
         self, matches: tuple[Array, Array], span: tuple[int, int], words: tuple[Array, Array],
         values: tuple[Array, Array], semiring: Semiring,
     ) -> tuple[Array, Array]:  # fmt: skip
-        """Return outputs of a join without those that are zero."""
+        """Return the nonzero outputs of a join."""
         rows = span[1] - span[0]
         if not self.compiles(rows):
             left, right = numpy_rows.spread(*matches, *span)
@@ -122,7 +122,7 @@ class HostRows:
         self, matches: tuple[Array, Array], span: tuple[int, int], words: tuple[Array, Array],
         values: tuple[Array, Array], semiring: Semiring, most: int,
     ) -> tuple[Array, Array]:  # fmt: skip
-        """Return what :meth:`expanded` does where its keys ascend, equal ones summed in their order, without zeros."""
+        """Return :meth:`expanded` with ascending keys, equal keys summed in their order, without zeros."""
         rows, width = span[1] - span[0], words[0].shape[1]
         if semiring.name not in ANY_ORDER or not self.compiles(rows):
             none = np.zeros(width, np.uint64)
@@ -131,13 +131,13 @@ class HostRows:
 
         out, sums = np.empty((min(most, rows), width), np.uint64), np.empty(min(most, rows), semiring.dtype)
         count = join_loops.expand_costs(*_expanded_by(matches, span, semiring), *words, *values, out, sums)
-        # views would keep what they were cut from
+        # views would keep the whole arrays alive
         return out[:count].copy(), sums[:count].copy()
 
     def multiplied(
         self, words: Array, values: Array, parts: Array, table: Array, semiring: Semiring
     ) -> tuple[Array, Array]:
-        """Return rows multiplied with entries of a dense table, without those that are zero."""
+        """Return rows multiplied with entries of a dense table, without zeros."""
         if self.compiles(len(words)):
             from . import join_loops
 
@@ -150,7 +150,7 @@ class HostRows:
         return (words, products) if kept.all() else (words[kept], products[kept])
 
     def merged(self, runs: Sequence[tuple[Array, Array]]) -> tuple[Array, Array]:
-        """Merge runs of keys and values, each in ascending order; of equal keys those of earlier runs come first."""
+        """Merge runs of keys and values, each in ascending order; among equal keys, rows of earlier runs come first."""
         rows = sum(len(words) for words, _ in runs)
         if not self.compiles(rows):
             words, values = (np.concatenate(arrays) for arrays in zip(*runs, strict=True))
@@ -182,7 +182,7 @@ class HostRows:
     def _partitioned(
         self, words: Array, values: Array, semiring: Semiring | None, group: Array, mask: Array
     ) -> tuple[Array, Array]:
-        """Gather rows that are more than a block, after those that agree in their first bits are together."""
+        """Gather rows that are more than a block, after rows with the same first bits were brought together."""
         from . import sort_loops
 
         out, moved = np.empty_like(words), np.empty_like(values)
@@ -199,7 +199,7 @@ class HostRows:
 
 @dataclass(frozen=True, eq=False)
 class KeyPlaces:
-    """Rows by keys of few bits: those of key k are ``ends[k]`` to ``ends[k + 1]``."""
+    """Rows by keys of few bits: the rows of key k are ``ends[k]`` to ``ends[k + 1]``."""
 
     host: HostRows
     ends: Array
@@ -265,7 +265,7 @@ class Sorted:
 def _expanded_by(
     matches: tuple[Array, Array], span: tuple[int, int], semiring: Semiring
 ) -> tuple[int, Any, int, int, Array, Array, int, int]:
-    """Return how the compiled loops know a semiring, and what is expanded of which row on."""
+    """Return the semiring's numbers for the compiled loops, and the matches and the span to expand."""
     row = int(np.searchsorted(matches[1], span[0], side="right"))
     return *_law(semiring), row, *matches, *span
 
@@ -301,7 +301,7 @@ def _folded(words: Array, values: Array, order: Array, semiring: Semiring | None
         count = join_loops.fold_costs(words, values, order, semiring.modulus, zero, out, sums)
     else:
         count = join_loops.fold_sums(words, values, order, semiring.name == "log_sum", zero, out, sums)
-    # views would keep what they were cut from
+    # views would keep the whole arrays alive
     return out[:count].copy(), sums[:count].copy()
 
 

@@ -338,10 +338,10 @@ def expand_costs(
 ) -> int:
     """Write what :func:`expand` does, which ascends, with the sum of equal keys: the least, or residues.
 
-    What rows of the right that have equal keys add up to is multiplied once.
+    The sum of the right rows that have equal keys is multiplied once.
 
-    The keys that were written stand in ``out (most, words) uint64`` ascending, their sums in ``sums (most,)``, of the
-    dtype of the values; arguments are those of :func:`expand`.
+    The written keys stand in ``out (most, words) uint64`` in ascending order, their sums in ``sums (most,)``, with the
+    dtype of the values; arguments are the arguments of :func:`expand`.
     """
     n, begun = 0, False
     at = start

@@ -51,9 +51,10 @@ class _Meeting:
     Parameters
     ----------
     keys : Keys
-        Layout of what meets `right`.
+        Layout of the joined rows of `right`.
     order : sequence of int
-        Variables by which it is sorted, those of one state left out; after it, :attr:`order` is that of the outcome.
+        Variables by which the joined rows are sorted, without variables of one state; after the join, :attr:`order` is
+        the order of the result.
     right : Relation
     target : Keys
         Layout of the outcome.
@@ -119,7 +120,7 @@ class _DenseFactor:
 
 @dataclass(frozen=True)
 class _JoinMaking:
-    """How joins are made: with which products, how many rows at a time, who is told, and whether the last is summed."""
+    """How joins are made: the products, the rows of a block, the function to call, and whether the last is summed."""
 
     semiring: Semiring
     budget_rows: int
@@ -129,7 +130,7 @@ class _JoinMaking:
 
 @dataclass(frozen=True, eq=False)
 class _Chain:
-    """What rows meet, one after the other, in blocks that are cut between states of the first variables.
+    """The tables that rows meet, one after the other, in blocks that are cut between states of the first variables.
 
     Parameters
     ----------
@@ -138,7 +139,7 @@ class _Chain:
     keys : Keys
         Layout at the end.
     order : tuple of int
-        Variables by which rows are sorted at the end, those that left the keys among them; none of one state.
+        Variables by which rows are sorted at the end, with the variables that left the keys; none of one state.
     scope : Keys
         Layout of the result.
     """
@@ -156,7 +157,7 @@ class _Chain:
         return [np.invert(keys.mask(grouping)) for keys in (*[stage.keys for stage in self.stages], self.first.keys)]
 
     def within(self, part: tuple[int, int]) -> _Chain:
-        """Return one of so many ranges of the keys of the first rows, about as long; those of a group stay together."""
+        """Return one of several similar ranges of the keys of the first rows; the rows of a group stay together."""
         words, (number, parts) = self.first.words, part
         ends = [group_edge(words, self._groups[-1], 0, len(words) * at // parts) for at in (number, number + 1)]
         return replace(self, first=self.first.rows(slice(*ends)))
@@ -189,7 +190,7 @@ class _Chain:
 
 
 def leading(keys: Keys, scope: Keys) -> list[int]:
-    """Return the variables with which both layouts begin, those of one state left out."""
+    """Return the variables with which both layouts begin, without variables of one state."""
     pairs = zip(keys.varying, scope.varying, strict=False)
     return [v for v, _ in takewhile(lambda pair: pair[0] == pair[1], pairs)]
 
@@ -203,7 +204,7 @@ def joined_reduced(
     on_join: Callable[[int], None] = _ignored,
     part: tuple[int, int] = (0, 1),
 ) -> Relation:
-    """Multiply tables and sum out what `scope` lacks, without ever having the whole join.
+    """Multiply tables and sum out the variables that `scope` lacks, without holding the whole join in memory.
 
     Parameters
     ----------
@@ -219,7 +220,7 @@ def joined_reduced(
     most_rows : int, optional
         Rows that the result may have.
     on_join : callable, optional
-        Told how many rows a part of a join has before it is made; what it raises ends the join.
+        Called with the number of rows of a part of a join before the part is made; an exception from it ends the join.
     part : (int, int)
         A number, and of how many: which range of keys of the table that the join begins with is done. The results of
         all ranges, one after the other, are what the whole join gives.
@@ -295,7 +296,7 @@ def least_row(inputs: Sequence[Table], scope: Keys, semiring: Semiring, budget_r
 
 
 def _chain(inputs: Sequence[Table], scope: Keys, semiring: Semiring) -> _Chain:
-    """Return what to begin with and what it meets: what adds the least comes first."""
+    """Return the table to begin with and the tables that it meets: the table that adds the fewest rows comes first."""
     first, rest = _driver(inputs, scope)
     known, tables = set(first.keys.variables), list[Table]()
     while rest:
@@ -319,7 +320,7 @@ def _chain(inputs: Sequence[Table], scope: Keys, semiring: Semiring) -> _Chain:
 
 
 def _driver(inputs: Sequence[Table], scope: Keys) -> tuple[Relation, list[Table]]:
-    """Return the relation whose order is most like that of the result, and the other tables."""
+    """Return the relation whose order is most like the order of the result, and the other tables."""
     relations = [table for table in inputs if isinstance(table, Relation)]
     if not relations:
         raise ValueError("a join of rows needs rows")
@@ -333,7 +334,8 @@ def _driver(inputs: Sequence[Table], scope: Keys) -> tuple[Relation, list[Table]
 
 
 def _likeness(table: Relation, relations: Sequence[Relation], scope: Keys) -> tuple[int, bool, int]:
-    """Return how far the order of a relation is that of the result, and what beginning with it does not read or sort.
+    """Return how much of the result's order a relation has, and the cost that beginning with it saves in reads and
+    sorts.
 
     Other relations are sorted where what they share with it does not come first in its order.
     """

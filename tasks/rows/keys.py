@@ -1,7 +1,7 @@
 """Packed keys: the states of some variables in bit-fields of 64-bit words.
 
-Fields stand in the order of their variables, the first one in the most significant bits of the first word, so that
-keys of one layout sort like the tuples of states do; no field is cut by the end of a word.
+Fields stand in the order of their variables, the first one in the most significant bits of the first word, so that keys
+of one layout sort like the tuples of their states. No field extends over two words.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from numba import extending, types
 from ..compiler.jit import njit
 from .sort_loops import agree, group_start
 
-#: Costs are told apart by so many bins first.
+#: Costs are first counted in this number of bins.
 _BINS = 4096
 # Numba types the decorated function as its own typer; callers inside kernels see another signature.
 intrinsic: Callable[[Callable[..., Any]], Any] = extending.intrinsic
@@ -42,7 +42,10 @@ def _offsets(keys: Any, parts: Any, first: int, last: int, count: int, offsets: 
 
 @njit(nogil=True)
 def _evaluate(keys: Any, parts: Any, tables: Any, count: int, d: int, base: Any, offsets: Any, sums: Any) -> None:
-    """Add the costs of every state: ``sums[d + b * d + a]`` from ``base[b]``; what was counted before is subtracted."""
+    """Add the costs of every state:
+
+    ``sums[d + b * d + a]`` from ``base[b]``; costs that were counted before are subtracted.
+    """
     for t in range(tables.shape[0]):
         if tables[t, 3] < 0:
             _offsets(keys, parts, tables[t, 1], tables[t, 2], count, offsets)

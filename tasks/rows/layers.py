@@ -52,7 +52,7 @@ class Rows:
 
 @dataclass(frozen=True, eq=False)
 class Layer:
-    """What happens when one variable gets its states.
+    """The expansion of a layer by the states of one variable.
 
     Parameters
     ----------
@@ -210,10 +210,10 @@ def row_bytes(words: int) -> int:
 
 
 def order_of_groups(rows: Rows, layer: Layer, threads: int = 1) -> NDArray[np.int32]:
-    """Return the numbers of rows in stable order of what stays of their keys; empty if nothing leaves.
+    """Return the numbers of rows in stable order of the remaining keys; empty if no variable leaves.
 
-    One variable after the other falls away, last field first: rows that agree before its field are then in runs that
-    are sorted by what is behind it, and are merged.
+    The variables leave one after the other, last field first. Rows that agree before the field of a variable are then
+    in runs that are sorted by the fields behind it, and these runs are merged.
     """
     from .sort_loops import merge_groups
 
@@ -343,7 +343,7 @@ def _quickest(
 
 @dataclass(frozen=True)
 class Operations:
-    """What a layered search needs, on one side: the host's, or a device's.
+    """The operations that a layered search needs, on the host or on a device.
 
     Parameters
     ----------
@@ -354,7 +354,7 @@ class Operations:
     row_bytes : callable
         Memory of one row of working arrays by words of its key.
     least_room : callable
-        Rows of a layer that there is room for beyond those that are kept.
+        The number of spare rows that a layer needs beyond the rows that are kept.
     here : callable
         Return an array of this side for one of either.
     """
@@ -367,7 +367,7 @@ class Operations:
 
 
 def host(threads: int = 1) -> Operations:
-    """Return the operations of this process, whose large layers threads share."""
+    """Return the operations of this process; several threads share its large layers."""
 
     def go_on(
         rows: Rows, layer: Layer, upper: float, most: int, space: Space, spare: int | None

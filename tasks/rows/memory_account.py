@@ -1,4 +1,4 @@
-"""What tables of rows may take, and what they took: sizes that are known only when tables are made."""
+"""The memory limit and the memory use of tables of rows, whose sizes are known only when the tables are made."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class LargeJoinError(Exception):
 
 
 def join_row_bytes(inputs: Sequence[Table]) -> int:
-    """Return what a row of a join takes while it is made and sorted: in each stage that makes rows, and once more."""
+    """Return the bytes of a join's row while it is made and sorted: in each stage that makes rows, and once more."""
     dims = {v: d for table in inputs for v, d in table.keys.sizes.items()}
     words = Keys(tuple(dims), tuple(dims.values())).n_words
     known = {v for table in inputs if isinstance(table, Relation) for v in table.keys.variables}
@@ -52,7 +52,7 @@ def join_row_bytes(inputs: Sequence[Table]) -> int:
 
 
 def copied_bytes(inputs: Sequence[Table], semiring: Semiring) -> int:
-    """Return what a join has beside its inputs: rows in another order and in two layouts, and arrays as rows."""
+    """Return the bytes of a join besides its inputs: rows in another order and in two layouts, and arrays as rows."""
     rows = [table for table in inputs if isinstance(table, Relation)]
     known = {v for table in rows for v in table.keys.variables}
     arrays = [table for table in inputs if isinstance(table, Dense) and not known.issuperset(table.keys.variables)]
@@ -82,7 +82,7 @@ class MemoryAccount:
     Parameters
     ----------
     nbytes : int
-        What tables besides the leaves may take together, with the step that makes one.
+        The memory that tables besides the leaves may take together, including the step that makes a table.
     most_work : float
         Rows that all joins may have together; loops over cells count as the rows that take as long.
 
@@ -95,7 +95,7 @@ class MemoryAccount:
     tables, dense : int
         Tables that were made, and how many of them are dense.
     beside : int
-        Bytes that are taken by what belongs to no table.
+        Bytes that are taken but belong to no table.
     written : int
         Bytes of tables on disk that were written.
     on_disk : int
@@ -175,7 +175,7 @@ class MemoryAccount:
             self.largest = rows, cells
 
     def join(self, inputs: float, rows: int) -> None:
-        """Enter rows that a join is about to have, each the product of so many entries.
+        """Record the rows that a join is about to have, each the product of ``inputs`` entries.
 
         Raises
         ------
@@ -186,7 +186,7 @@ class MemoryAccount:
         self.work(inputs * rows)
 
     def work(self, rows: float) -> None:
-        """Enter what takes as long as a join of so many rows.
+        """Record work that takes as long as a join of ``rows`` rows.
 
         Raises
         ------
@@ -209,14 +209,14 @@ class MemoryAccount:
         most_joined: int | None = None,
         part: tuple[int, int] = (0, 1),
     ) -> Relation:
-        """Multiply tables and sum out what ``axes`` lack, in blocks that fit beside the result.
+        """Multiply tables and sum out the variables that ``axes`` lack, in blocks that fit in memory beside the result.
 
         Parameters
         ----------
         most_joined : int, optional
             Rows that the joins of a block may have.
         part : (int, int)
-            Which of so many ranges of keys is done; see :func:`.joins.joined_reduced`.
+            The number of the range of keys that is joined, and the count of ranges; see :func:`.joins.joined_reduced`.
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""Operations over rows in NumPy: what the compiled loops and the device's kernels do, for few rows."""
+"""Operations over rows in NumPy, for few rows: the same operations as the compiled loops and the device's kernels."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from ..steps.semiring import Semiring
 
 Array = NDArray[Any]
 
-#: So many neighbours are summed one after the other, then as many of their sums: in the same order by every backend.
+#: This number of neighbours is summed one after the other, then the same number of their sums. All backends use this
+#: order.
 TILE: Final = 32
 #: Sums that are the same in whatever order.
 ANY_ORDER: Final = ("min_plus", "mod_sum_product")
@@ -67,7 +68,7 @@ def product(left: Array, right: Array, semiring: Semiring) -> Array:
 
 
 def sums(values: Array, starts: Array, semiring: Semiring) -> Array:
-    """Sum runs of values, of which there is one at least."""
+    """Sum runs of values; there is at least one run."""
     if semiring.name == "min_plus":
         return np.minimum.reduceat(values, starts)
     if semiring.name == "mod_sum_product":

@@ -18,9 +18,10 @@ from .keys import Keys, Words
 from .relation import Dense, Relation, Table
 from .row_backend import backend_of
 
-#: Layouts, and how keys become those of others: the same for all slices of a plan. Beside what a run may take.
+#: Layouts, and moves of keys between layouts: the same for all slices of a plan. Not counted in the memory limit of a
+#: run.
 LAYOUTS: Final[Memo[Any]] = Memo(8 << 20)
-#: What a layout takes, and each of its variables.
+#: Bytes of a layout, and of each of its variables.
 _LAYOUT_BYTES, _VARIABLE_BYTES = 1 << 10, 200
 
 
@@ -42,7 +43,7 @@ def joined(a: Keys, b: Keys) -> Keys:
 
 
 def _kept(asked: tuple[Any, ...], found: Any) -> Any:
-    """Keep what was found, by what was asked: a name, and layouts or variables."""
+    """Keep a result under its question: a name, and layouts or variables."""
     variables = [part.variables if isinstance(part, Keys) else part for part in (*asked[1:], found)]
     return LAYOUTS.put(asked, found, sum([_LAYOUT_BYTES + _VARIABLE_BYTES * len(part) for part in variables]))
 
@@ -53,7 +54,7 @@ def forget_layouts() -> None:
 
 
 def order_holds(keys: Keys, target: Keys) -> bool:
-    """Whether rows in ascending order of some keys are in ascending order of other keys too, whatever they are."""
+    """Whether rows in ascending order of some keys are always in ascending order of other keys too."""
     theirs = target.varying
     return keys.varying[: len(theirs)] == theirs
 
@@ -66,7 +67,7 @@ class Disorder(NamedTuple):
 
 
 def disorder(order: Sequence[int], target: Keys) -> Disorder:
-    """Return what is missing for rows in ascending order of some variables to be in that of other keys."""
+    """Return the sorting that rows in ascending order of some variables need to be in the order of other keys."""
     asked = "disorder", tuple(order), target
     found: Disorder = LAYOUTS.get(asked) or _kept(asked, _disorder(order, target))
     return found
@@ -90,13 +91,13 @@ def _bits(keys: Keys, variables: Sequence[int]) -> Words:
 def repacked(relation: Relation, target: Keys) -> tuple[Any, bool]:
     """Return the keys of all rows in another layout, ``(rows, words) uint64``, and whether they are surely ascending.
 
-    Variables that `target` lacks fall away: equal keys may then be there more than once.
+    Variables that `target` lacks are dropped: equal keys may then occur more than once.
     """
     return moved(relation.words, relation.keys, target), order_holds(relation.keys, target)
 
 
 def moved(words: Any, keys: Keys, target: Keys) -> Any:
-    """Return keys in another layout; what `keys` lacks becomes 0."""
+    """Return keys in another layout; variables that `keys` lacks become 0."""
     if target == keys:
         return words
     asked = "moves", keys, target
@@ -117,7 +118,7 @@ def reordered(relation: Relation, variables: Sequence[int]) -> Relation:
 
 
 def gathered(keys: Keys, words: Any, values: Any, semiring: Semiring) -> Relation:
-    """Return the table of rows in any order; what is there more than once is summed in this order, zeros fall away."""
+    """Return the table of rows in any order; rows with equal keys are summed in this order, and zeros are dropped."""
     return Relation(keys, *backend_of(words).gathered(words, values, semiring, *disorder((), keys)))
 
 
@@ -151,7 +152,7 @@ def concatenated(parts: Sequence[Relation]) -> Relation:
     return Relation(parts[0].keys, words, arrays.concatenate([part.values for part in parts]))
 
 
-# Rows in blocks that fit a cache or a budget, cut where that does not change what is summed with what.
+# Rows in blocks that fit a cache or a budget, cut between groups of rows that are summed together.
 
 #: Rows from the end of a block in which the last group is likely to begin.
 _TAIL: Final = 64
@@ -340,7 +341,7 @@ def chosen_rows(relation: Relation, chosen: Any) -> Relation:
 
 
 def within(table: Table, ranges: Ranges) -> Table:
-    """Return the part of a table within ranges, whose states count from there."""
+    """Return the part of a table within ranges, with its states counted from their start."""
     keys, arrays = part_of(table.keys, ranges), backend_of(table.values).arrays
     if keys == table.keys:
         return table
@@ -380,8 +381,8 @@ def ends(keys: Keys, ranges: Ranges) -> tuple[Words, Words]:
 def next_inside(keys: Keys, words: Words, ranges: Ranges) -> tuple[Words, NDArray[np.bool_]]:
     """Return for each key the least one within ranges that is not below it, and whether there is any.
 
-    The states before the first that is outside stay; where that is above its range, the last of these that can grow
-    grows; all that follow are the first of their ranges.
+    The states before the first state outside its range stay. If this state is above its range, the last of the states
+    before it that can grow is increased. All states behind it become the first of their ranges.
     """
     low, high = (keys.unpack(end) for end in ends(keys, ranges))
     states, places = keys.unpack(words), np.arange(len(keys.variables))[:, None]
@@ -395,7 +396,7 @@ def next_inside(keys: Keys, words: Words, ranges: Ranges) -> tuple[Words, NDArra
 
 
 def union(runs: Sequence[Relation], semiring: Semiring) -> Relation:
-    """Return the sum of sorted runs of one layout; those that follow each other are only put together.
+    """Return the sum of sorted runs of one layout; runs that follow each other are only concatenated.
 
     Raises
     ------

@@ -30,7 +30,7 @@ class Relation:
     words : (rows, keys.n_words) uint64
         Packed states in ascending order, none twice.
     values : (rows,)
-        Entries, of the semiring's dtype; those of absent rows are the semiring's zero.
+        Entries, of the semiring's dtype; the entries of absent rows are the semiring's zero.
     """
 
     keys: Keys
@@ -137,7 +137,7 @@ def _digits(table: Dense) -> list[tuple[int, int, int, int, int]]:
 def restricted(relation: Relation, states: Mapping[int, int]) -> Relation:
     """Return the rows in which some variables have given states; these variables stay, with one state.
 
-    Variables that the table lacks, or that have one state there, do not matter.
+    Variables that the table lacks, or that have one state in it, do not matter.
     """
     keys = relation.keys
     fixed = {v: states[v] for v, d in keys.sizes.items() if d > 1 and v in states}

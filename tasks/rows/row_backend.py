@@ -1,4 +1,4 @@
-"""What joins and sorts of rows are made of: one protocol, and the backend of an array, the host's or a device's."""
+"""Building blocks of joins and sorts of rows: one protocol, and the backend of an array, on the host or a device."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class RowBackend(Protocol):
         """Return where runs begin of keys that are equal in the bits of `mask` (None: in all), int64."""
 
     def between(self, words: Any, low: Any, high: Any) -> tuple[int, int]:
-        """Return where those of ascending keys begin and end that lie between two.
+        """Return the start and the end of the ascending keys that lie between two keys.
 
         Parameters
         ----------
@@ -67,7 +67,7 @@ class RowBackend(Protocol):
         self, matches: tuple[Any, Any], span: tuple[int, int], words: tuple[Any, Any], values: tuple[Any, Any],
         semiring: Semiring,
     ) -> tuple[Any, Any]:  # fmt: skip
-        """Return outputs of a join without those that are zero.
+        """Return the nonzero outputs of a join.
 
         Parameters
         ----------
@@ -83,7 +83,7 @@ class RowBackend(Protocol):
         self, matches: tuple[Any, Any], span: tuple[int, int], words: tuple[Any, Any], values: tuple[Any, Any],
         semiring: Semiring, most: int,
     ) -> tuple[Any, Any]:  # fmt: skip
-        """Return what :meth:`expanded` does where its keys ascend, equal ones summed in their order, without zeros.
+        """Return :meth:`expanded` with ascending keys, equal keys summed in their order, without zeros.
 
         Parameters
         ----------
@@ -92,7 +92,7 @@ class RowBackend(Protocol):
         """
 
     def multiplied(self, words: Any, values: Any, parts: Any, table: Any, semiring: Semiring) -> tuple[Any, Any]:
-        """Return rows multiplied with entries of a dense table, without those that are zero.
+        """Return rows multiplied with entries of a dense table, without zeros.
 
         Parameters
         ----------
@@ -102,7 +102,7 @@ class RowBackend(Protocol):
         """
 
     def merged(self, runs: Sequence[tuple[Any, Any]]) -> tuple[Any, Any]:
-        """Merge runs of keys and values, each in ascending order; of equal keys those of earlier runs come first."""
+        """Merge runs of keys and values, each in ascending order; among equal keys, rows of earlier runs come first."""
 
     def gathered(self, words: Any, values: Any, semiring: Semiring | None, group: Any, mask: Any) -> tuple[Any, Any]:
         """Return rows in ascending order of their keys, equal ones summed in the order they had, without zeros.
@@ -112,8 +112,8 @@ class RowBackend(Protocol):
         semiring : Semiring or None
             None where no keys are equal and no values zero.
         group, mask : (words,) uint64, of the host
-            Rows that agree in the bits of `group` are neighbours and in order; those that agree in the bits of
-            `mask` too, which are less significant, are in order.
+            Rows that agree in the bits of `group` are neighbours and in order. Rows that also agree in the bits of
+            `mask`, which are less significant, are in order.
         """
 
 

@@ -1,4 +1,4 @@
-"""Sums of products on tables of which each has all cells or only those that are not zero."""
+"""Sums of products on tables that store all cells or only the nonzero cells."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class SumProductRows:
     ----------
     choice : Choice
     base : SumProduct
-        What loops over all cells.
+        The algebra that loops over all cells.
     """
 
     choice: Representation
@@ -81,7 +81,7 @@ class SumProductRows:
         return self._kept(step, _scaled(rows, math.fsum(t.log_scale for t in tables), choice.semiring))
 
     def _kept(self, step: Step, table: Weights) -> Weights:
-        """Return what a step made as it is kept."""
+        """Return the result of a step in the form in which it is kept."""
         choice = replace(self.choice, semiring=LOG_SUM) if table.logs else self.choice
         return with_values(table, choice.made(step, values_of(table, logs=table.logs)))
 
@@ -115,11 +115,11 @@ class SumProductRows:
         return self.choice.table(values_of(table, logs=table.logs), axes), kept
 
     def restored(self, values: Array, kept: Mapping[str, Any]) -> Scaled:
-        """Return an array of all cells with what belongs to its values besides."""
+        """Return an array of all cells with the data that belongs to its values."""
         return Scaled(values, **kept)
 
     def within(self, table: Weights, axes: Sequence[int], ranges: Ranges) -> Weights:
-        """Return the part of a table within ranges, whose states count from there."""
+        """Return the part of a table within ranges, with its states counted from their start."""
         choice = replace(self.choice, semiring=_semiring(table))
         return with_values(table, choice.within(values_of(table, logs=table.logs), axes, ranges))
 
@@ -138,7 +138,7 @@ class SumProductRows:
         return _scaled(rows, joined.log_scale, semiring)
 
     def made(self, step: Step, table: Weights) -> Weights:
-        """Return what a step made elsewhere as it is kept."""
+        """Return the result of a step that was run elsewhere in the form in which it is kept."""
         return self._kept(step, table)
 
 
@@ -172,7 +172,7 @@ def _array(table: Weights) -> Scaled:
 
 
 def _scaled(rows: Relation, log_scale: float, semiring: Semiring) -> ScaledRows:
-    """Scale rows that nobody else has seen, **in place**, with exact bounds."""
+    """Scale rows that no other code holds, **in place**, with exact bounds."""
     if not len(rows):
         return ScaledRows(rows, log_scale, logs=semiring == LOG_SUM)
     found = from_logs(rows.values, log_scale) if semiring == LOG_SUM else measured(rows.values, log_scale)

@@ -103,7 +103,8 @@ def sort_order(words: Any, group: Any, mask: Any) -> Any:
     ----------
     words : (rows, words) uint64
     group : (words,) uint64
-        Rows that agree in these bits, more significant than those of `mask`, are neighbours; zeros for one group.
+        Rows that agree in these bits, which are more significant than the bits of `mask`, are neighbours; zeros for one
+        group.
     mask : (words,) uint64
     """
     n = len(words)
@@ -177,7 +178,8 @@ def ascending(words: Any) -> bool:
 
 @njit(nogil=True, cache=True, makes_arrays=True)
 def merge_rows(a: Any, a_values: Any, b: Any, b_values: Any) -> tuple[Any, Any]:
-    """Merge two runs of ascending keys, ``(rows, words) uint64``, with their values; of equal keys those of the first.
+    """Merge two ascending runs of keys, ``(rows, words) uint64``, with their values; among equal keys, ``a`` comes
+    first.
 
     Returns
     -------
@@ -188,7 +190,7 @@ def merge_rows(a: Any, a_values: Any, b: Any, b_values: Any) -> tuple[Any, Any]:
     out, values = np.empty((n + m, a.shape[1]), np.uint64), np.empty(n + m, a_values.dtype)
     i = j = at = 0
     while i < n and j < m:
-        # neither run can end within so many rows, and no branch waits for a comparison
+        # neither run can end within this number of rows, and no branch waits for a comparison
         for _ in range(min(n - i, m - j)):
             p, q, r = np.uint64(i), np.uint64(j), np.uint64(at)
             later = b[q, 0] < a[p, 0]
@@ -205,7 +207,7 @@ def merge_rows(a: Any, a_values: Any, b: Any, b_values: Any) -> tuple[Any, Any]:
 
 # Compiled loops that put rows in order again where some fields fall out of their keys: runs are merged in groups.
 
-#: Groups of so few rows are sorted by insertion.
+#: Groups of at most this number of rows are sorted by insertion.
 _FEW = 12
 
 
@@ -314,7 +316,7 @@ def merge_groups(keys: Any, group: Any, mask: Any, order: Any, spare: Any, start
     spare, starts : (rows,) int32, (rows,) int64
         Scratch.
     start, stop : int
-        What stands together from these positions on is sorted.
+        Rows that stand together from these positions on are sorted.
     """
     if keys.shape[1] == 1:
         _sort_groups(keys.reshape(-1), group, mask, order, spare, starts, start, stop)

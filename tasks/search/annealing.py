@@ -1,4 +1,4 @@
-"""Simulated annealing with moves of one variable, whose costs are kept for every value."""
+"""Simulated annealing that changes one variable at a time and keeps the costs of every value."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Place(NamedTuple):
     states : NDArray
         Of each variable.
     at : NDArray
-        For each function, where the entry of these states is in ``costs``.
+        For each function, the position of the entry of these states in ``costs``.
     random : NDArray
         (1,) uint64, not 0: the state of a xorshift generator.
     """
@@ -75,7 +75,7 @@ _UNIT = 1.0 / (1 << 31)
 
 @njit(cache=True, nogil=True, makes_arrays=True)
 def costs_of_values(flat: Any, place: Any) -> Any:
-    """For each value of each variable, what its variable costs with it while the others stay."""
+    """For each value of each variable, the cost of the variable with it while the other variables stay."""
     values = flat.unary.copy()
     for x in range(len(place.states)):
         for k in range(flat.around[x], flat.around[x + 1]):

@@ -1,11 +1,9 @@
 """The nodes of a depth-first branch and bound: decide, make consistent, go on or back.
 
-Decisions are a variable and values that it takes, or later does not. The variable has few values left for the
-conflicts that its pairs with open variables were in (Boussemart et al., Boosting systematic search by weighting
-constraints, ECAI 2004), the last one whose decision failed comes first (Lecoutre et al. 2009); the value is the
-cheapest, among equals one that costs nothing with some values of its neighbours. Of many values it is left the half
-that this one is in: where domains are ordered, as frequencies or times are, neighbouring values are alike, and much
-more of what half of them exclude is found than of what a choice among all of them does.
+A decision is a variable and values that it takes, or later does not take. The variable has few values left in relation
+to the conflicts of its pairs with open variables (Boussemart et al., Boosting systematic search by weighting
+constraints, ECAI 2004); the last variable whose decision failed comes first (Lecoutre et al. 2009). The value is the
+cheapest; among equally cheap values, a value that costs nothing with some values of its neighbours is preferred.
 """
 
 from __future__ import annotations
@@ -64,7 +62,7 @@ from .state import (
 MANY = 8
 
 FINISHED, FOUND, PAUSED, FULL = range(4)
-#: What begins a call: propagation, nothing, or going back from an assignment that was returned.
+#: The beginning of a call: propagation, nothing, or going back from an assignment that was returned.
 NEW, GOING_ON, SOLVED = range(3)
 
 
@@ -102,7 +100,7 @@ def largest(s: Array, x: int) -> int:
 
 @njit(nogil=True)
 def cheapest(s: Array, x: int) -> int:
-    """Return the value that costs least; among equals the one with full support, or that of the best assignment."""
+    """Return the cheapest value; among equals the value with full support, or the value of the best assignment."""
     value, least, support, best = -1, INF, s[x + SUPPORT], s[x + BEST]
     for a in range(s[x + DIM]):
         cost = s[s[x + START] + a]
@@ -115,7 +113,7 @@ def cheapest(s: Array, x: int) -> int:
 
 @njit(nogil=True)
 def decide(s: Array, x: int) -> None:
-    """Leave a variable its cheapest value, or of many the half with that; note which, so that they can be denied."""
+    """Leave a variable its cheapest value, or the half of many values with it; note them, to deny them later."""
     at = s[DECISIONS] + DECISION * s[DEPTH]
     s[at + DECIDED], s[at + BEFORE], s[at + BOUND] = x, s[TRAIL], s[CONSTANT]
     s[DEPTH] += 1
@@ -194,7 +192,7 @@ def has_room(s: Array) -> bool:
 
 @njit(nogil=True, cache=True, branches=True)
 def explore(s: Array, entries: Array, upper: int, nodes: int) -> int:
-    """Search on for so many nodes.
+    """Continue the search for ``nodes`` nodes.
 
     Returns
     -------
@@ -236,7 +234,8 @@ def explore(s: Array, entries: Array, upper: int, nodes: int) -> int:
 
 @njit(nogil=True, cache=True)
 def take_open(s: Array, masks: Array, bounds: Array) -> None:
-    """Tell what is open here and, closing all decisions, what each leaves open: values of every variable, and a bound.
+    """Report the open values here and, closing all decisions, after each of them: values of every variable, and a
+    bound.
 
     Parameters
     ----------

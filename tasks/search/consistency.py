@@ -177,7 +177,7 @@ def existential(s: Array, entries: Array, x: int, upper: int) -> bool:
 
 @njit(nogil=True)
 def with_neighbours(s: Array, entries: Array, x: int, a: int, most: int) -> int:
-    """Return what a value costs with the neighbours of smaller rank at their best, or something from ``most`` on."""
+    """Return the cost of a value with the neighbours of smaller rank at their best, or any number from ``most`` on."""
     total, beside = s[s[x + START] + a], s[WORK]
     if total >= most:
         return most
@@ -210,7 +210,7 @@ def propagate(s: Array, entries: Array, upper: int) -> bool:
     s : (words,) int64
         The state of the search, laid out as ``state.py`` says; values that cannot be are removed from it.
     entries : (cells,) int64
-        Costs of all pairs; what is moved is kept in ``s``.
+        Costs of all pairs; the costs that are moved are kept in ``s``.
     upper : int
         The cut-off.
     """

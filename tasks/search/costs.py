@@ -183,9 +183,9 @@ def place_in_row(entries: Array, row: int, s: Array, beside: int, e: int, least:
     return 0
 
 
-# Functions of three or more variables: what few open values leave of them is moved to these values.
+# Functions of three or more variables: if few values are open, the costs of their cells are moved to these values.
 
-#: Functions are projected from so few open cells on.
+#: Functions are projected when at most this number of cells is open.
 CELLS = 1024
 
 
@@ -246,7 +246,7 @@ def project(s: Array, entries: Array, f: int, axis: int, upper: int) -> bool:
 
 @njit(nogil=True)
 def least_costs(s: Array, entries: Array, f: int, kept: int) -> None:
-    """Find what a function costs at least with each value of one of its variables: at the beginning of the work."""
+    """Find the least cost of a function with each value of one of its variables, at the beginning of the work area."""
     x, stride = s[kept + OF], s[kept + STRIDE]
     for a in range(s[x + DIM]):
         s[s[WORK] + a] = INF

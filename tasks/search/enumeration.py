@@ -1,8 +1,8 @@
-"""What is left of a problem when few values are: enumerated depth first with the costs of one row added at a time.
+"""The rest of a problem with few open values: enumerated depth first, adding the costs of one row at a time.
 
-Propagation costs as much as thousands of such steps. Values of open variables are copied one after the other, those
-of the variable with the fewest first, with a dense table of all pairs of them; going one variable down adds a row of
-it to the costs of the values below, whose least sums are the bound (forward checking).
+Propagation costs as much as thousands of such steps. Values of open variables are copied one after the other, beginning
+with the variable with the fewest values, with a dense table of all pairs of values. Going one variable down adds a row
+of the table to the costs of the values below, whose least sums are the bound (forward checking).
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ from .state import (
     Array,
 )
 
-#: What was found: that it would take long, that nothing below the cut-off is left, the best of what is left, or
-#: something better of what might be.
+#: The outcome: the enumeration would take long, nothing below the cut-off is left, the best of the rest was found, or
+#: something better was found that may not be the best.
 UNKNOWN, NOTHING, BEST_OF_REST, BETTER = range(4)
-#: Sums of the table's entries are given up after so many.
+#: Sums of the table's entries are given up after this number of entries.
 WORK_CELLS = 50_000
 #: A forbidden entry; as many as there are variables add up.
 FAR = 1 << 55
@@ -53,7 +53,7 @@ LEAST_CELLS, MOST_CELLS = 256, 1 << 60
 
 @njit(nogil=True)
 def solve_rest(s: Array, entries: Array, upper: int) -> int:
-    """Find the best of what is left below ``upper``, if that is likely to be quick."""
+    """Find the best assignment of the rest below ``upper``, if it is likely to be found quickly."""
     n = gather(s)
     if n < 2 or any_wide(s):
         return UNKNOWN
@@ -102,7 +102,7 @@ def any_wide(s: Array) -> bool:
 
 @njit(nogil=True)
 def copy_costs(s: Array, entries: Array, n: int) -> None:
-    """Copy the values that are left, what each costs, and what each pair of them does."""
+    """Copy the remaining values, the cost of each value, and the cost of each pair of values."""
     ends, values, sums, table = places(s)
     m = 0
     for i in range(n):
@@ -184,14 +184,14 @@ def enumerate_rest(s: Array, n: int, upper: int) -> int:
     Parameters
     ----------
     s : (words,) int64
-        The state of a search with ``n`` open variables, whose costs :func:`copy_costs` has put together.
+        The state of a search with ``n`` open variables, whose costs :func:`copy_costs` has collected.
     n : int
         Open variables; at most ``REST_VARIABLES``, of ``REST_VALUES`` values together.
     upper : int
         The cut-off.
     """
     ends, values, sums, table = places(s)
-    # by level: the next value, the cost of those above, the least that the levels below add
+    # by level: the next value, the cost of the levels above, the least cost that the levels below add
     nexts = table + REST_VALUES * REST_VALUES
     above, below = nexts + REST_VARIABLES, nexts + 2 * REST_VARIABLES
     m, work, found = s[ends + n], 0, NOTHING
@@ -238,7 +238,7 @@ def least_between(s: Array, sums: int, begin: int, end: int) -> int:
 
 @njit(nogil=True)
 def add_row(s: Array, own: int, row: int, end: int, last: int, room: int) -> int:
-    """Write the costs one level down; return what the variables there cost at least, or something from ``room`` on."""
+    """Write the costs one level down; return the least cost of the variables there, or any number from ``room`` on."""
     total = 0
     for at in range(end, last):
         begin, stop = s[at], s[at + 1]

@@ -20,13 +20,13 @@ from ..compiler.jit import njit
 
 Array = NDArray[Any]
 
-#: How a search returns: something is to be done outside, or it is through.
+#: How a search returns: it waits for work outside, or it is finished.
 PAUSED, FINISHED, ASKED, CROWDED = range(4)
 #: How deep it is, nodes that were looked at, entries that are used, the sum that is asked for, whether the root's loss
 #: is exact.
 DEPTH, VISITS, ENTRIES, SUM, SOLVED, NUMBERS = range(6)
 _FACTOR = 0x5851F42D4C957F2D
-# A sum that was asked for took as long as so many nodes.
+# A sum that was computed outside took as long as this number of nodes.
 _SUM_WORK = 1000
 
 
@@ -61,7 +61,7 @@ class LossTree(NamedTuple):
 
 
 class LossMemory(NamedTuple):
-    """What is known of subproblems, by node and states of its context.
+    """Known losses of subproblems, by node and states of its context.
 
     Parameters
     ----------
@@ -70,7 +70,7 @@ class LossMemory(NamedTuple):
     words : ndarray of int64
         States of the context, packed: (entries, words).
     least : ndarray of float64
-        What the subproblem loses at least.
+        The least loss of the subproblem.
     solved : ndarray of bool
         Whether it loses exactly that.
     work : ndarray of int64
@@ -100,7 +100,7 @@ class LossState(NamedTuple):
     numbers : ndarray of int64
         By the names above.
     root : ndarray of float64
-        What the root loses at least.
+        The least loss of the root.
     """
 
     states: Array
@@ -202,7 +202,7 @@ def _keep(tree: LossTree, memory: LossMemory, state: LossState, n: int, least: f
 
 @njit(nogil=True)
 def _look(tree: LossTree, memory: LossMemory, state: LossState, n: int) -> tuple[float, float, bool]:
-    """Take the best state of a node as far as is known; return its loss, that of the next one, and whether it is exact.
+    """Take the best known state of a node; return its loss, the loss of the next state, and whether it is exact.
 
     Losses are at least those.
     """
@@ -238,23 +238,23 @@ def _look(tree: LossTree, memory: LossMemory, state: LossState, n: int) -> tuple
 def explore(
     tree: LossTree, memory: LossMemory, state: LossState, visits: int, eager: float, told: float, closing: bool
 ) -> int:
-    """Look at so many nodes, from where the search stands.
+    """Look at ``visits`` nodes, from the current position of the search.
 
     Parameters
     ----------
     visits : int
     eager : float
-        A state is searched until it loses more than the next one by so much.
+        A state is searched until it loses more than the next state by this number.
     told : float
-        What the sum loses that was asked for; below 0 if none was.
+        The loss of the sum that was requested; below 0 if none was.
     closing : bool
         Go back to the root, remembering what is known on the way.
 
     Returns
     -------
     int
-        ``FINISHED`` at the root: it loses no less than its limit, or exactly what it says. ``ASKED``: a sum is to be
-        told at the present states. ``CROWDED``: half of the memory is used. Else ``PAUSED``.
+        ``FINISHED`` at the root: it loses no less than its limit, or exactly its reported loss. ``ASKED``: a sum must
+        be computed at the present states. ``CROWDED``: half of the memory is used. Otherwise ``PAUSED``.
     """
     numbers = state.numbers
     if told >= 0.0:

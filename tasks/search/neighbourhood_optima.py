@@ -10,9 +10,9 @@ from ..compiler.jit import njit
 from .annealing import draw, go
 from .neighbourhoods import WIDEST, choose
 
-#: Cells whose places in a table are worked out once for all blocks of so many.
+#: Places of cells in a table are computed once for all blocks of this number of cells.
 _BLOCK = 64
-#: A table that is added takes as long as so many cells, besides its own.
+#: Adding a table takes as long as this number of cells, besides its own cells.
 _TABLE = 200
 
 
@@ -28,7 +28,7 @@ class Buckets(NamedTuple):
     child, sibling : NDArray
         The last message that a bucket takes, and the one before; -1 = none.
     joint, row : NDArray
-        The sum of a bucket's functions; that of one of its rows.
+        The sum of a bucket's functions; the sum for one of its rows.
     sizes, steps, count : NDArray
         Of the axes of a sum: values, places between them in the table that is added, and a counter of each.
     shift : NDArray
@@ -139,7 +139,7 @@ def _axes(flat: Any, free: Any, buckets: Any, i: int) -> int:
 
 @njit(nogil=True)
 def _clear(numbers: Any, count: int) -> None:
-    """Set the first of some numbers to 0; a slice would be compiled with what says that it does not fit."""
+    """Set the first of some numbers to 0; a slice would be compiled with an error message for a wrong length."""
     for k in range(count):
         numbers[k] = 0
 

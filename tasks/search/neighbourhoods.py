@@ -70,8 +70,8 @@ def no_variables(flat: Flat) -> Free:
 def choose(flat: Any, random: Any, free: Any, size: int, most_bits: float, most_cells: float) -> int:
     """Free variables near a random one; return the work done.
 
-    Of ``size`` variables in a ball, the one of the smallest bucket is eliminated next; where that has more than
-    ``2**most_bits`` cells, one of many neighbours is fixed.
+    Of ``size`` variables in a ball, the variable of the smallest bucket is eliminated next. If its bucket has more than
+    ``2**most_bits`` cells, a variable with many neighbours is fixed instead.
     """
     for i in range(free.counters[0]):
         free.position[free.order[i]] = -1
@@ -95,7 +95,7 @@ def choose(flat: Any, random: Any, free: Any, size: int, most_bits: float, most_
 
 @njit(nogil=True)
 def _grow(flat: Any, random: Any, free: Any, size: int) -> int:
-    """Collect a ball: again and again a random one of those that share a function with the members."""
+    """Collect a ball: add a random variable that shares a function with the members, again and again."""
     n = len(free.position)
     free.members[0] = draw(random, n)
     free.local[free.members[0]] = 0

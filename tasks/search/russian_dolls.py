@@ -20,8 +20,8 @@ from ..compiler.jit import njit
 
 #: Forbidden; two of them can be added.
 FAR = 1 << 60
-#: The first variable of the doll, the one to decide, decisions that were made, the length of the trail and of what it
-#: saved, the cut-off, whether something was found, what later variables have risen at least, all together, and 1 if
+#: The first variable of the doll, the variable to decide, the number of decisions, the length of the trail and of its
+#: saved costs, the cut-off, whether an assignment was found, the least rise of all later variables together, and 1 if
 #: everything below the cut-off is wanted.
 DOLL, AT, NODES, TRAIL, SAVED, UPPER, FOUND, RISEN, EVERY, NUMBERS = range(10)
 
@@ -32,26 +32,26 @@ class DollState(NamedTuple):
     Parameters
     ----------
     first : ndarray
-        Where the values of each variable begin, and where those of the last one end.
+        The start of the values of each variable, and the end of the values of the last variable.
     unary : ndarray
-        What each value costs by itself.
+        The cost of each value by itself.
     rows, row : ndarray
         Where the rows of each value begin; a row is a later variable and the place of its costs in the entries.
     wide, function : ndarray
-        Where the functions of three or more variables begin of which each variable is the last but one; a function is
-        the place of its axes, its last variable, and the place of its table.
+        For each variable, the start of the functions of three or more variables of which it is the last but one. A
+        function is the place of its axes, its last variable, and the place of its table.
     axes : ndarray
         Variable and stride of all axes but the last, ascending.
     entries : ndarray
         Costs of all tables.
     doll : ndarray
-        Least cost of the variables from each one on, of those that were solved; of none at the end.
+        Least cost of the variables from each one on, for solved dolls; 0 at the end.
     costs : ndarray
-        What each value costs with the decisions that were made.
+        The cost of each value with the current decisions.
     least, rise : ndarray
-        The least of these by variable, and the least that values which are left have risen.
+        The least of these costs by variable, and the least rise of the remaining values.
     before, risen, marks : ndarray
-        What the decisions before a variable cost, the rises of all after it, and the length of the trail.
+        The cost of the decisions before a variable, the rises of all variables after it, and the length of the trail.
     values, tried : ndarray
         Values of each variable, cheapest first, and how many were tried.
     states, best : ndarray
@@ -141,7 +141,7 @@ def take_back(s: Any, x: int) -> None:
 
 @njit(nogil=True)
 def reaches(s: Any, x: int, cost: int, upper: int) -> bool:
-    """Whether everything costs ``upper`` or more once variables before ``x`` are decided, and cost so much."""
+    """Whether all completions cost at least ``upper`` if the variables before ``x`` are decided at cost ``cost``."""
     risen = s.numbers[RISEN]
     for y in range(x, len(s.states)):
         if cost + s.doll[y] + risen >= upper:
@@ -153,7 +153,7 @@ def reaches(s: Any, x: int, cost: int, upper: int) -> bool:
 
 @njit(nogil=True)
 def enter(s: Any, x: int, cost: int) -> None:
-    """Go to the next variable: order its values, cheapest first, among equals that of the best assignment."""
+    """Go to the next variable: order its values, cheapest first, among equals the best assignment's value first."""
     first, d = s.first[x], s.first[x + 1] - s.first[x]
     s.before[x], s.marks[x], s.tried[x] = cost, s.numbers[TRAIL], 0
     s.numbers[RISEN] -= s.rise[x]
@@ -192,7 +192,7 @@ def begin_doll(s: Any, x: int, upper: int) -> None:
 
 @njit(nogil=True, cache=True)
 def explore(s: Any, nodes: int) -> bool:
-    """Search on for so many decisions; True once the doll is finished: its best costs the cut-off if one was found.
+    """Continue for ``nodes`` decisions; True once the doll is finished: its best costs the cut-off if one was found.
 
     Where EVERY is set, it also returns with each that is found, the cut-off stays, and the next call goes on after it.
 
@@ -236,9 +236,9 @@ def explore(s: Any, nodes: int) -> bool:
     return True
 
 
-# Tables that are sums of costs of single values, apart from what they forbid.
+# Tables that are sums of costs of single values, apart from forbidden entries.
 
-#: Sums of so many entries stay exact.
+#: Sums of this number of entries stay exact.
 _MOST = float(1 << 50)
 
 

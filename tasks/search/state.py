@@ -1,4 +1,4 @@
-"""What a branch and bound works on: one array of int64, so that compiled loops pass little around.
+"""The state of a branch and bound: one array of int64, so that compiled loops pass few arguments.
 
 It begins with numbers that everybody needs, then come regions of records. A record is known by its place: field
 ``DIM`` of variable ``x`` is ``s[x + DIM]``. Costs are integers of up to 2**53, and ``INF`` for what is forbidden.
@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 
 Array = NDArray[Any]
 
-#: Forbidden. What moved costs leave of it, and a few of it added up, is at least ``ENDLESS``; no total is.
+#: Forbidden. After costs were moved out of it, or when a few of them are added, it is still at least ``ENDLESS``; no
+#: total cost is.
 INF, ENDLESS = 1 << 60, 1 << 58
 
 #: The cost of everything, and what the search counts and remembers; 1 in EVERY if every assignment below the cut-off is
@@ -53,7 +54,7 @@ PLACE, KEPT, LENGTH, WHOSE, SAVE = range(5)
 DECIDED, HEAD, BEFORE, BOUND, DECISION = range(5)
 
 
-#: At most so many open variables, and values of them, are enumerated.
+#: At most this number of open variables and of their values is enumerated.
 REST_VARIABLES, REST_VALUES = 24, 128
 
 
@@ -93,7 +94,7 @@ def _records(rows: Iterable[Sequence[int]], size: int) -> Array:
 
 
 def _pairs(pairs: dict[tuple[int, int], Array], layout: _Layout, n: int) -> tuple[Array, list[int]]:
-    """Return the pairs, those of a variable one after the other, and how many each has; places count from zero."""
+    """Return the pairs grouped by variable, and the number of pairs of each variable; places count from zero."""
     rows: list[list[tuple[int, int, int, int]]] = [[] for _ in range(n)]
     for (x, y), costs in pairs.items():
         to_x, to_y = (layout.block(d) for d in costs.shape)

@@ -22,7 +22,7 @@ outer axes for threads and blocks to share."""
 
 @dataclass(frozen=True, slots=True)
 class Axes:
-    """Axes of a step after fusing: the eliminated ones first, then those of the output in its order.
+    """Axes of a step after fusing: first the eliminated axes, then the output's axes in its order.
 
     Attributes
     ----------
@@ -134,7 +134,7 @@ def _strides(scope: Sequence[int], sizes: Mapping[int, int]) -> dict[int, int]:
 # Sets of small numbers, as of variables or axes, as the bits of integers.
 
 _HASHED: Final = 1 << 61
-#: Sizes are begun anew when there are so many.
+#: The memory of sizes is cleared when it has this number of entries.
 REMEMBERED_SIZES: Final = 1 << 15
 
 
@@ -165,7 +165,7 @@ def alike(dims: Sequence[int]) -> dict[int, int]:
 
 
 def mask_key(mask: int) -> Hashable:
-    """Return what a dictionary finds a bit set by quickly.
+    """Return a key by which a dictionary finds a bit set quickly.
 
     Python hashes an integer modulo 2**61 - 1, so that all bit sets of one number share 61 hashes, and all bit sets of
     two neighbours too. Sets of small numbers are found by themselves; others by their highest number as well.

@@ -1,4 +1,4 @@
-"""What follows from some objects, for the last few: describing many small steps takes longer than running them."""
+"""Values derived from the last few objects: describing many small steps takes longer than running them."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ T = TypeVar("T")
 
 
 class Remembered(Generic[T]):
-    """Values by the objects that they follow from, such as steps or a plan, and by what else they depend on.
+    """Values by the objects from which they are derived, such as steps or a plan, and by other dependencies.
 
     Parameters
     ----------
     most : int
-        So many are kept, the last ones.
+        The number of values that are kept; the oldest are dropped.
     """
 
     def __init__(self, most: int = 4) -> None:
@@ -23,7 +23,7 @@ class Remembered(Generic[T]):
         self._known: dict[tuple[Hashable, ...], tuple[tuple[object, ...], T]] = {}
 
     def of(self, objects: Sequence[object], more: Hashable, make: Callable[[], T]) -> T:
-        """Return what ``make`` returned for the same objects and ``more``, or returns now."""
+        """Return the result of an earlier ``make`` for the same objects and ``more``, or call ``make`` now."""
         key = more, *map(id, objects)
         known = self._known.get(key)
         if known is None:
@@ -38,7 +38,7 @@ class Remembered(Generic[T]):
         self._known.clear()
 
 
-# What was found once, up to some bytes.
+# Values that were computed once, up to a number of bytes.
 
 
 def _nothing() -> None:
@@ -64,7 +64,7 @@ class Memo(Generic[T]):
         self.get = self._values.get
 
     def put(self, key: Hashable, value: T, nbytes: int) -> T:
-        """Keep a value and return it; one that has no room at all is not kept."""
+        """Keep a value and return it; a value that is larger than the limit is not kept."""
         with self._lock:
             if self.nbytes + nbytes > self._limit_bytes:
                 self._forget()

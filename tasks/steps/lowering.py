@@ -72,7 +72,7 @@ class Lowered:
     workspace_bytes
         Peak bytes of temporaries besides inputs and output, with one thread.
     thread_bytes
-        What each further thread adds to it.
+        The bytes that each further thread adds.
     regime
         ``small`` (NumPy), ``streaming`` (bound by bytes) or ``matrix`` (a product that reuses its data).
     blocks
@@ -98,7 +98,7 @@ class Lowered:
     quick: Quick | None = None
 
     def __hash__(self) -> int:
-        """Hash sizes alone: all strides of many inputs take longer than a small step."""
+        """Hash only the sizes: to hash all strides of many inputs takes longer than a small step."""
         return hash((self.axes.sizes, self.cells, self.out_cells, self.input_cells))
 
 
@@ -120,13 +120,13 @@ def lower(
     sizes
         Domain size of each variable.
     dtype
-        Dtype of all tables; must be that of the semiring.
+        Dtype of all tables; must be the semiring's dtype.
 
     Raises
     ------
     ValueError
-        If there is no input, a scope repeats a variable, the output has a variable that no input has, or the
-        dtype is not that of the semiring.
+        If there is no input, a scope repeats a variable, the output has a variable that no input has, or the dtype is
+        not the semiring's dtype.
     """
     if not inputs:
         raise ValueError("a step needs at least one input")
@@ -182,7 +182,7 @@ def lowered_by(lowered: Lowered, launch: str) -> Lowered:
 def _kernel_bytes(
     axes: Axes, semiring: Semiring, loops: StreamLoops | None, merged: Blocks | None, product: Product | None
 ) -> tuple[int, int]:
-    """Bytes of the temporaries of the kernel chosen with one thread, and those of each further thread."""
+    """Bytes of the temporaries of the chosen kernel with one thread, and the bytes of each further thread."""
     itemsize = semiring.itemsize
     if product is not None:
         return products.workspace_bytes(axes, product, itemsize), products.thread_bytes(axes, product, itemsize)

@@ -1,4 +1,4 @@
-"""What is tuned, as values: one frozen dataclass a room, of which one value is in force. Pure."""
+"""Tuned parameters as values: one frozen dataclass for each room, of which one value is in force. Pure."""
 
 from __future__ import annotations
 

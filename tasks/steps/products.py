@@ -47,7 +47,7 @@ class Product:
 
 
 def as_product(axes: Axes, semiring: Semiring, least: tuple[int, int, int] = LEAST) -> Product | None:
-    """Return the step as a matrix product if it is one whose rows, columns and depth have at least so many cells."""
+    """Return the step as a matrix product if it is one, with at least the rows, columns and depth of ``least``."""
     if semiring.name == "log_sum" or len(axes.strides) < 2 or not axes.eliminated:
         return None
     order = sorted(range(len(axes.strides)), key=axes.cells_of, reverse=True)
@@ -66,7 +66,7 @@ def as_product(axes: Axes, semiring: Semiring, least: tuple[int, int, int] = LEA
 
 
 def pays(left: int, right: int, depth: int) -> bool:
-    """Whether packing pays for factors with so many cells besides the depth and the batch, either of them the rows."""
+    """Whether packing pays for factors with these numbers of cells besides the depth and the batch, in either order."""
     rows, columns, deep = LEAST
     return depth >= deep and min(left, right) >= min(rows, columns) and max(left, right) >= max(rows, columns)
 
@@ -129,7 +129,7 @@ def workspace_bytes(axes: Axes, product: Product, itemsize: int) -> int:
 
 
 def _offsets(axes: Axes, factors: tuple[Group, Group], groups: tuple[Group, ...]) -> Enumeration:
-    """Offsets by batch, line and depth of the left factor and of the right, then those of the output."""
+    """Offsets of the left factor and of the right factor by batch, line and depth, then the output's offsets."""
     batch, rows, columns, depth = groups
     left, right = ([axes.strides[i] for i in factor] for factor in factors)
     return enumerate_groups(

@@ -24,17 +24,20 @@ SPREAD_CELLS: Final = 65536
 
 COPIED_CELLS: Final = 1 << 22
 _COPIED_SHARE: Final = 8
-"""A larger input that loops would gather again and again is copied in the order of the row up to so many cells or this
-part of those of the largest input, and no more than that has."""
+"""A larger input that loops would gather again and again is copied in the order of the row.
+
+The copy has at most this many cells, or this share of the cells of the largest input.
+"""
 
 _GATHER_NS, _COPY_NS = 1.2, 5.0
 """Nanoseconds of a cell: gathered by the loops, or copied before them."""
 
 _NEAR_NS, _FAR_NS, _FAR_CELLS = 4.0, 14.0, 1 << 19
 _LINE_CELLS, _PAGE_CELLS, _CACHED_LINES = 8, 1 << 12, 1 << 13
-"""Nanoseconds more where every cell comes with a cache line that is gone again before its other cells are read: from
-the next level of the cache, and from memory where the table has so many cells or more; the less for parts of a row
-that lie pages apart in memory."""
+"""Additional nanoseconds if every cell needs a cache line that is evicted before its other cells are read: from the
+next level of the cache, and from memory if the table has at least this many cells. They are reduced for parts of a row
+that lie pages apart in memory.
+"""
 
 _TURN_NS, _TURN_SHARE, _TURN_GAIN = 4.0, 16, 0.75
 """Nanoseconds of a cell of the output that is put in order after the loops, and the least part of the step's cells
@@ -197,7 +200,7 @@ def _cost(reading: RowReading, start: int, cells: int, tables: Sequence[tuple[in
 
 
 class RowReading:
-    """What inputs that are not laid out as the row take, for rows from an axis on to the last.
+    """The cost of inputs that are not laid out as the row, for rows from an axis on to the last axis.
 
     Attributes
     ----------

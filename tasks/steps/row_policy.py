@@ -1,4 +1,4 @@
-"""What is tuned of tables of rows, listed once. Pure."""
+"""Tuned parameters of tables of rows. Pure."""
 
 from __future__ import annotations
 
@@ -14,57 +14,58 @@ class RowPolicy(Policy):
     Parameters
     ----------
     small_cells : int
-        Tables of at most so many cells are arrays, and steps on arrays of so few cells loops: what is known of rows
-        takes longer than they do.
+        Tables of at most this number of cells are arrays, and steps on such arrays are loops: analysing their rows
+        would take longer than the loops.
     cells_of_a_row : int
-        A row of a join takes as long as so many cells of a loop.
+        A row of a join takes as long as this number of cells of a loop.
     array_share : float
-        A table is an array of all cells where that takes at most so many times the bytes of its rows; 0: never.
+        A table is an array of all cells if the array takes at most this multiple of the bytes of its rows; 0: never.
     multiplied_cells, rows_of_a_cell : int
-        Arrays are multiplied before a join reads them up to so many cells, or to one for so many rows of a table.
+        Arrays are multiplied before a join reads them up to this number of cells, or one cell for this number of rows.
     working_words, working_key_words : int
         Words of 8 bytes that a row of a join takes while it is made and sorted, and those for each word of its key.
     rows_in_place : int
-        Of rows that are only multiplied with arrays, and summed as they stand, so many fit for one that is sorted.
+        This number of rows that are only multiplied with arrays, and summed in their order, fits in the memory of one
+        sorted row.
     merged_copies : int
-        A result takes so many times its rows, and their places, while it is merged from those of blocks.
+        A result takes this multiple of its rows, and their places, while it is merged from the results of blocks.
     merged_runs : int
-        So many runs at most are merged pairwise; sorting what more of them have together takes less.
+        At most this number of runs is merged pairwise; for more runs, sorting their rows together is faster.
     least_block_rows : int
         With room for fewer rows at a time a join is refused.
     sorting_rows : int
-        Sorting a row takes as long as looking for so many keys.
+        Sorting a row takes as long as looking up this number of keys.
     few_rows : int
         Fewer rows at a time are done in NumPy before a compiled loop is called.
     warm_rows, cold_rows : int
-        So many rows NumPy does in the time that compiled loops take to load, where the compiler is there or not.
+        NumPy processes this number of rows in the time of loading compiled loops, with the compiler loaded or not.
     block_rows : int
         Rows of a block, which stay in the second-level cache.
     table_cells, table_cells_a_row : int
-        A table of all keys is as large as this, or as so many times the rows in it; on the host.
+        A table of all keys has at most this number of cells, or this multiple of its rows, on the host.
     best_joint_states, best_least_states : int
-        Up to so many joint states are compared at once, and so many rows of a join are made, to find a best one; with
-        little memory fewer, but no fewer than the second.
+        To find a best joint state, this number of joint states is compared at once, and this number of rows of a join
+        is made. With little memory the number is smaller, but at least the second number.
     plain_cells : int
-        Layers of more expanded rows are not done in NumPy, which takes so long:
+        Layers of more expanded rows are not run in NumPy, which takes this long:
     layer_seconds, layer_cell_seconds : float
         For a layer, and for one of its expanded rows.
     shared_rows, shared_cells : int
-        A thread sorts so many rows at least, or expands so many.
+        A thread sorts or expands at least this number of rows.
     device_rows : int
         Tables with fewer rows together, or joins with fewer at a time, are joined on the host: a join on a device takes
         a dozen launches, and waits for some of them.
     device_loop_gain : int
         How much more a device gains where it loops over cells than where it joins.
     device_short_loops : int
-        On tables there loops of so many times ``small_cells`` are over before a join is launched.
+        Loops over tables on the device with at most this multiple of ``small_cells`` end before a join is launched.
     device_shared_joins : int
         Joins that have more rows than this, before they are reduced, are done by ranges of keys on all devices that a
         run has. Beginning with threads takes 5 ms, and tables go from device to device at 390 GB/s, while one H100
         joins 18 rows a nanosecond that are read in order. On two, joins of 2^18 to 2^28 rows with arrays took 0.08 to
         0.51 times as long alone, joins of 2^24 rows with four each 0.42.
     device_spare_rows : int
-        Rows there is room for beyond those that a layer on a device keeps, however few may wait.
+        Spare rows beyond the rows that a layer on a device keeps, for any number of waiting rows.
     """
 
     small_cells: int = 1 << 10

@@ -1,4 +1,4 @@
-"""Commutative semirings as frozen values: what a step multiplies with and what it sums with."""
+"""Commutative semirings as frozen values: the multiplication and the sum of a step."""
 
 from __future__ import annotations
 

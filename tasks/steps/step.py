@@ -1,6 +1,6 @@
-"""One table operation as a value, and how it is lowered: those that look alike are lowered once.
+"""One table operation as a value, and its lowering: steps of equal structure are lowered once.
 
-The tables of a small step are joined two at a time: which pairs, and what they need meanwhile, is told from sizes only.
+The tables of a small step are joined two at a time: the pairs, and the memory that they need, follow from sizes only.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .semiring import Semiring
 Join = tuple[int, int, str]
 """Positions of two tables that are taken out of the list and joined; the result goes to its end."""
 
-# Up to this number of tables every pair is considered, with more only those that are neighbours.
+# Up to this number of tables every pair is considered, with more tables only neighbouring pairs.
 _FEW_TABLES = 24
 
 
@@ -54,8 +54,8 @@ def pairwise(terms: Sequence[str], out: str, sizes: Mapping[str, int]) -> tuple[
 class _PairJoiner:
     """The tables that are left, and the pairs that may be joined next, the best first.
 
-    Tables are bit sets of axes, numbered as they come. One bit more is an axis of one state that all of them have:
-    by it those that share no other axis are neighbours too.
+    Tables are bit sets of axes, numbered in the order of their appearance. One additional bit is an axis of one state
+    that all tables have: it makes tables neighbours that share no other axis.
     """
 
     def __init__(self, terms: Sequence[str], out: str, sizes: Mapping[str, int]) -> None:
@@ -97,7 +97,7 @@ class _PairJoiner:
                 return left, right
 
     def join(self, left: int, right: int) -> None:
-        """Replace two tables by their join; an axis that no other table has, and that the output lacks, goes."""
+        """Replace two tables by their join; an axis that no other table and not the output has is summed out."""
         a, b, sizes = self.masks[left], self.masks[right], self._sizes
         mask, table = self._joined(a, b), len(self.masks)
         i, j = bisect_left(self.alive, left), bisect_left(self.alive, right)
@@ -173,7 +173,7 @@ _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
 class Step(NamedTuple):
-    """One table operation: combine ``inputs``, eliminate what the output lacks.
+    """One table operation: combine ``inputs``, eliminate the variables that the output lacks.
 
     Parameters
     ----------
@@ -204,9 +204,9 @@ def make_step(
     *,
     keep: bool = True,
 ) -> Step:
-    """Lower a step; those that differ only in the names of their variables are lowered once.
+    """Lower a step; steps that differ only in the names of their variables are lowered once.
 
-    Unless told to ``keep`` it, nothing of a step stays in memory that is done with such sizes once.
+    Unless ``keep`` is set, nothing is remembered about a step whose sizes occur once.
     """
     names: dict[int, int] = {}
     for scope in input_axes:

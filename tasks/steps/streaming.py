@@ -94,7 +94,7 @@ def blocks_bytes(blocks: Blocks, semiring: Semiring) -> int:
 
 
 def least_bytes(cells: int, inputs: int, itemsize: int) -> int:
-    """Return what any step of so many cells and inputs needs at least, before it is cut: a block is half full."""
+    """Return the least bytes of a step with this number of cells and inputs, before it is cut: a block is half full."""
     block = cells if cells <= BLOCK_CELLS else BLOCK_CELLS // 2
     return ((block if inputs > 1 else 0) + 2 * min(UFUNC_CELLS, block)) * itemsize
 
@@ -129,7 +129,7 @@ class Operand:
     strides
         As in `Axes`.
     role
-        ``number`` (lacks the row), ``row`` (has it contiguously) or ``gather`` (has it in another way).
+        ``number`` (lacks the row), ``row`` (has it contiguously) or ``gather`` (has it in another layout).
     """
 
     table: int

@@ -1,4 +1,4 @@
-"""What is tuned of decoding sweeps and of drawing from them, listed once. Pure."""
+"""Tuned parameters of decoding sweeps and of drawing from them. Pure."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ class SweepPolicy(Policy):
     Parameters
     ----------
     joint_states : int
-        Up to so many joint states are compared at once.
+        Up to this number of joint states is compared at once.
     joined_cells : int
-        Variables are eliminated first where the join that this takes has at most so many cells; what has more stays on
-        the device.
+        Variables are eliminated first if the join that this takes has at most this number of cells; larger tables stay
+        on the device.
     drawn_cells : int
-        A table of more cells is not made to draw from: 40 MB with what is made of it.
+        Larger tables are not made to draw from them: 40 MB with the arrays that are derived from it.
     drawn_states : int
         Joint states that are drawn from at once for each draw; of more, some variables are drawn first.
     rows_a_draw : int
-        One table serves all draws where it has at most so many rows for each of them.
+        One table serves all draws if it has at most this number of rows for each draw.
     walked_draws : int
         Walks down that are done together, which the tables of steps serve.
     drawn_cells_there : int
-        Cells of all tables that draws on a device are taken from: 1 GB, of which the host has twice as much at most.
+        Cells of all tables from which draws on a device are taken: 1 GB; the host has at most twice as many.
     walked_draws_there : int
         The same on a device, which they fill four times: a thread takes four, and 270,000 are resident.
     walked_a_second : int
@@ -35,12 +35,12 @@ class SweepPolicy(Policy):
     least_walk_seconds : float
         Walks that take a core less stay on the host, where their tables are made.
     tries_a_draw : int
-        Draws that are made for one that stays below the greatest cost allowed, before it is refused.
+        The number of draws for each draw that stays within the greatest allowed cost, before the request is refused.
     sliced_cells : int
-        Leaf tables of at most so many cells are cut into slices all at once: of larger ones a copy takes longer than
-        Python does, and places would take more memory than they do.
+        Leaf tables of at most this number of cells are cut into slices all at once. Copying larger tables takes longer
+        than the Python code, and their places would take more memory than the tables.
     sliced_together : int
-        Cells of such tables together, at most: with what says where they are they take 24 bytes each, 6 MB.
+        Maximum number of cells of such tables together: with their places they take 24 bytes each, 6 MB.
     slices_one_by_one : int
         Slices whose tables are taken one by one: to find all places takes as long as four of them.
     packed_table_cells, pack_cells : int

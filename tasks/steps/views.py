@@ -47,8 +47,8 @@ class TableSlice(NamedTuple):
         return np.ndarray(self.shape, table.dtype, table, self.offset * size, [s * size for s in self.strides])
 
     def spread(self, places: Mapping[int, int], shape: Sequence[int]) -> Array:
-        """Return the same with an axis for each of ``places``, one place after the other; all cells of those that
-        it lacks are the same.
+        """Return the same table with an axis for each of ``places``, one place after the other; along axes that it
+        lacks all cells are the same.
         """
         table, size = self.table, self.table.itemsize
         strides = [0] * len(shape)

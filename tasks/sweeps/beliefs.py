@@ -31,7 +31,7 @@ def weighed(belief: Scaled) -> tuple[float, Array]:
 
 
 UNREACHABLE: Final = 1 << 62
-"""Stands for an infinite cost in tables of integers; no two of those that are finite add up to it."""
+"""Stands for an infinite cost in tables of integers; two finite costs never add up to it."""
 
 
 def above_least(belief: Array, infinity: float) -> tuple[Any, Array]:

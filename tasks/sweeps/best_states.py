@@ -27,10 +27,10 @@ from ..steps.views import TableSlice, slice_of
 Array = NDArray[Any]
 
 JOINT_STATES: Final = SweepPolicy().joint_states
-"""Joint states that plans reckon with, whatever is in force."""
+"""Joint states on which plans are based, independent of the policy in force."""
 
 JOINED_CELLS: Final = SweepPolicy().joined_cells
-"""Cells of a table that is read as a whole, whatever is in force."""
+"""Cells of a table that is read as a whole, independent of the policy in force."""
 
 
 class JointStates(NamedTuple):
@@ -78,7 +78,7 @@ def joint_choices(
     states: Mapping[int, int],
     compiled: bool = True,
 ) -> Iterator[JointStates]:
-    """Yield the variables of ``slices`` some at a time, with what their states are worth at those chosen before.
+    """Yield the variables of ``slices`` in groups, with the worth of their states given the states chosen before.
 
     Parameters
     ----------
@@ -89,7 +89,7 @@ def joint_choices(
     semiring : Semiring
         Min-plus.
     states : mapping of int to int
-        Gets the states of what was yielded before the next is asked for.
+        Gets the states of the yielded group before the next group is requested.
     compiled : bool
         Whether large tables may be swept by compiled kernels.
     """
@@ -112,7 +112,8 @@ def joint_choices(
 def joint_worth(
     step: Step, tables: Mapping[int, Any], sizes: Sequence[int], semiring: Semiring, states: Mapping[int, int]
 ) -> JointStates | None:
-    """Return what all that a step eliminated is worth at some states, None where it has too many joint states.
+    """Return the worth of all states that a step eliminated, given some states; None if there are too many joint
+    states.
 
     Most steps have dozens of tables of a few cells, so that what is done for each table is what takes time.
 
@@ -121,7 +122,7 @@ def joint_worth(
     step : Step
         Min-plus.
     tables : mapping of int to array
-        The step's inputs, flat and C-ordered; one that is on a device ends the look.
+        The step's inputs, flat and C-ordered; at an input on a device the function stops.
     sizes : sequence of int
         Domain sizes, by variable.
     states : mapping of int to int

@@ -1,7 +1,7 @@
 """Sums of products for many cases at once: tables with a last axis of cases, each case with its own scale.
 
-The bounds that prove a step safe are those of :mod:`.scaled`, over all cases together. When they no longer
-do, every case is scaled to maximum 1 by itself; a case whose own range is too wide then is set aside, to be
+The bounds that prove a step safe are the bounds of :mod:`.scaled`, over all cases together. When they are no longer
+sufficient, every case is scaled to maximum 1 by itself. A case whose own range is still too wide is set aside, and is
 computed alone on the path that cannot underflow.
 """
 
@@ -85,11 +85,11 @@ class CaseProduct:
         return CaseTable(values, scale, low, high, any(t.varies for t in tables))
 
     def _tamed(self, table: CaseTable, lowest: float) -> CaseTable:
-        """Scale each case to maximum 1 and set aside those that reach below ``exp(lowest)`` all the same."""
+        """Scale each case to maximum 1 and set aside the cases that still reach below ``exp(lowest)``."""
         values = table.values.reshape(-1, self._cases if table.varies else 1)
         top = values.max(axis=0)
         top = np.where(top > 0.0, top, 1.0)
-        # before they are divided: what is zero afterwards may not have been
+        # before the division: an entry that is zero after it may have been positive
         lows = np.log(np.minimum(np.min(values, axis=0, where=values > 0.0, initial=np.inf), top)) - np.log(top)
         bad = lows < lowest
         values = values / top

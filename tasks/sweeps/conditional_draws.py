@@ -1,9 +1,9 @@
-"""Independent draws of what one step of a sum summed out, given states of what it left: many draws at a time.
+"""Independent draws of the variables that one step of a sum eliminated, given the others' states: many at a time.
 
-The backward sweep of elimination that draws where decoding takes the best (forward filtering, backward sampling;
-Dawid 1992, "Applications of a general propagation algorithm"): a step's inputs, at the states drawn above, are
-proportional to the distribution of what it eliminated. Random numbers are those of a counter (Philox, Salmon et al.
-2011): draw ``i`` of a stream is the same in whatever batch it falls.
+The backward sweep of elimination that draws, instead of taking the best as decoding does (forward filtering, backward
+sampling; Dawid 1992, "Applications of a general propagation algorithm"): a step's inputs, at the states drawn above,
+are proportional to the distribution of the variables that it eliminated. The random numbers come from a counter
+(Philox, Salmon et al. 2011): draw ``i`` of a stream is the same in every batch.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def inverse(cumulative: Array, rows: Array, numbers: Array) -> Array:
     wanted = np.minimum(numbers * totals, np.nextafter(totals, 0.0))
     if states == 2:
         return np.asarray(cumulative[:, 0][rows] <= wanted, np.intp)
-    # halving takes one number of each draw at a time, whatever the number of states
+    # halving takes one number of each draw at a time, for any number of states
     flat, before, found = cumulative.reshape(-1), rows * states - 1, np.zeros(len(rows), np.intp)
     step = 1 << (states.bit_length() - 1)
     while step:
@@ -103,7 +103,7 @@ def draw_step(
     sizes : sequence of int
         Domain sizes, by variable; one of a single state may have any state in ``states``.
     states : mapping of int to ndarray of int, shape (draws,)
-        What is drawn of the variables above.
+        The states that were drawn for the variables above.
     uniform : callable
         The random numbers of a variable.
     draws : int
@@ -129,7 +129,7 @@ def draw_step(
 def step_conditionals(
     read: Read, sizes: Sequence[int], known: Mapping[int, Any], cells: int
 ) -> list[Conditional] | None:
-    """Return what `draw_step` draws from, one variable after the other, as tables that serve any number of draws.
+    """Return the tables from which `draw_step` draws one variable after the other, for any number of draws.
 
     Parameters
     ----------
@@ -182,7 +182,7 @@ def _from_table(
     uniform: Uniform,
     draws: int,
 ) -> None:
-    """Draw from one table of all states of what is given; what is neither given nor wanted is summed out."""
+    """Draw from one table of all states of ``given``; variables that are neither given nor wanted are summed out."""
     sums = [each.sums for each in _conditionals(read, given, wanted, sizes)]
     found = {v: np.empty(draws, np.int32) for v in wanted}
     for start, stop in _batches(draws, SweepPolicy.current().batch_draws):
@@ -212,7 +212,7 @@ def _from_batches(
     draws: int,
     batch: int,
 ) -> None:
-    """Draw from what the tables are at each draw's own states."""
+    """Draw from the tables at each draw's own states."""
     tables = [table for table, _ in read]
     logs = any(t.logs for t in tables) or not in_range(tables, 0.0)
     values = [(as_logs(table) if logs else table).values for table in tables]
@@ -239,7 +239,7 @@ def _at_draws(
     start: int,
     stop: int,
 ) -> Array:
-    """Return a table's cells at the states of some draws: an axis of draws, and one for each of what is wanted."""
+    """Return a table's cells at the states of some draws: an axis of draws, and an axis for each wanted variable."""
     first: Any = np.zeros(stop - start, np.intp)
     offsets: Any = np.zeros([1] * len(wanted), np.intp)
     stride = 1

@@ -47,7 +47,7 @@ _LARGE_BYTES: Final = 1 << 24
 
 
 class _Asked(NamedTuple):
-    """What a sweep is asked for.
+    """The request to a sweep.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ class DevicePlaces:
         self._room: DeviceBlock | None = None
 
     def within(self, room: DeviceBlock) -> DevicePlaces:
-        """Return the same launches for one sweep at a time, whose tables have their places."""
+        """Return the same launches for one sweep at a time, whose tables have fixed places."""
         same = DevicePlaces(self.least_cells)
         same._runs, same._room = self._runs, room
         return same
@@ -147,7 +147,7 @@ class DeviceSumProduct(SumProduct):
 
 
 def on_device(algebra: Algebra[Any], least_cells: int | None = None) -> Algebra[Any]:
-    """Return the same algebra with large steps on the device: those of ``least_cells``, if that is given."""
+    """Return the same algebra with large steps on the device: steps of at least ``least_cells`` cells, if given."""
     places = DevicePlaces(least_cells)
     if isinstance(algebra, SumProduct):
         return DeviceSumProduct(algebra.sizes, algebra.compiled, places)
@@ -206,7 +206,7 @@ class DeviceProgram(Program[T]):
         return {**leaves, **{n: _with_values(leaves[n], v) for n, v in zip(wanted, moved, strict=True)}}
 
     def again(self, steps: tuple[Step, ...], leaves: Mapping[int, T]) -> Program[T]:
-        """Return a program of other steps on other leaf tables, whose results stay where they are made."""
+        """Return a program of other steps on other leaf tables; its results stay where they are made."""
         return replace(self, steps=steps, leaves=leaves, fetched=False)
 
     def here(self, tables: Mapping[int, T]) -> dict[int, T]:
@@ -228,7 +228,8 @@ class DeviceProgram(Program[T]):
         return {node: found[node] for node in self.outputs}
 
     def step_here(self, position: int, states: Mapping[int, int], made: Mapping[int, T]) -> T:
-        """Return what a step makes of tables of the host, on the host; it runs where it does in a sweep of all steps.
+        """Return a step's result on the host from tables of the host; it runs on the same side as in a sweep of all
+        steps.
 
         The device holds what one step needs, however many tables wait.
         """
@@ -241,7 +242,7 @@ class DeviceProgram(Program[T]):
     def _with_room(
         self, steps: Sequence[Step], kept: Collection[int], others: Collection[int]
     ) -> tuple[Algebra[T], Sequence[tuple[int, ...]]]:
-        """Return the algebra for one sweep at a time of some steps, whose tables have their places in one block.
+        """Return the algebra for one sweep at a time of some steps, whose tables have fixed places in one block.
 
         With it, the tables that are dropped after each step, where some are ``kept``.
         """
@@ -286,12 +287,12 @@ class DeviceProgram(Program[T]):
         self.compile_kernels(asked.decoded)
         here = [step for step in self.steps if step.node not in self._nodes_there]
         tables = self._staged(tables | self._made_here(here, tables, asked))
-        # what is kept for decoding goes with the block, results would hold it
+        # tables that are kept for decoding go with the block, because results would hold it
         algebra, freed = self._with_room(self._steps_there, asked.kept, asked.others)
         return sweep(self._steps_there, tables, algebra, freed, threads=asked.threads, on_table=asked.on_table)
 
     def _made_here(self, steps: Sequence[Step], tables: Mapping[int, Any], asked: _Asked) -> dict[int, Any]:
-        """Run steps of the CPU; return what is kept of theirs, or read on the device."""
+        """Run steps of the CPU; return their tables that are kept, or read on the device."""
         wanted = [step.node for step in steps if step.node in asked.kept or step.node in self._read_there]
         dropped = freed_tables(steps, wanted)
         made = sweep(steps, tables, self.algebra, dropped, threads=asked.threads, on_table=asked.on_table)
@@ -313,7 +314,7 @@ class DeviceProgram(Program[T]):
         return tables | live
 
     def _repeats(self, on_table: OnTable | None) -> bool:
-        """Whether nobody wants each table or times each step, and no step looks at values before it runs."""
+        """Whether no caller wants each table or times each step, and no step looks at values before it runs."""
         algebra: Any = self.algebra
         told = on_table is None or isinstance(on_table, StepReport)
         return told and isinstance(algebra, DevicePlain) and not steps_are_timed()
@@ -372,7 +373,7 @@ class DeviceProgram(Program[T]):
 
 
 def fetching(tables: Mapping[int, T]) -> Callable[[], dict[int, T]]:
-    """Begin to copy tables to the host; return what waits for these copies, not for what is launched after them."""
+    """Begin to copy tables to the host; return a function that waits for these copies, but not for later launches."""
     moved = {node: _values(table) for node, table in tables.items() if _on_device(table)}
     if sum(values.nbytes for values in moved.values()) > _LARGE_BYTES or not moved:
         here = {node: fetch(table) for node, table in tables.items()}

@@ -1,7 +1,7 @@
 """Walks down on a GPU: the distributions of all variables lie there, and each thread takes four draws through them.
 
-Weights are joined and summed up by the host, once; what is left is to look up, multiply and compare, which a device
-does to the same bits: a draw is the one that the host makes from the same tables.
+The host joins and sums up weights, once. The remaining work is to look up, multiply and compare, which a device does to
+the same bits: a draw equals the draw that the host makes from the same tables.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _WALK: Final = np.dtype(
 
 
 def walk_bytes(slots: int, columns: int, itemsize: int) -> int:
-    """Return the bytes of a draw on the device: states of all slots, and those of the answer."""
+    """Return the bytes of a draw on the device: states of all slots, and the states of the answer."""
     return itemsize * (slots + columns)
 
 
@@ -53,7 +53,7 @@ class DeviceWalks:
     Parameters
     ----------
     conditionals : sequence of Conditional
-        Their variables number slots; those of what is given were drawn before.
+        Their variables number slots; the given variables were drawn before.
     streams : sequence of int
         Of random numbers, one for each of them.
     columns : sequence of int
@@ -107,7 +107,7 @@ class DeviceWalks:
         self._record["count"], self._record["width"] = len(conditionals), len(columns)
 
     def fill(self, found: Array, begun: int = 0) -> None:
-        """Draw a row of states for each row of an array of the host, the first of which is draw ``begun``.
+        """Draw a row of states for each row of an array of the host; the first row is draw ``begun``.
 
         Parameters
         ----------
@@ -128,5 +128,5 @@ class DeviceWalks:
 
 
 def walk_kernel(dtype: str, entry: str) -> Kernel:
-    """Return the kernel that draws states of a type, or the one that turns them."""
+    """Return the kernel that draws states of a type, or the kernel that transposes them."""
     return kernel("walk", "min_plus", dtype, entry)

@@ -1,4 +1,4 @@
-"""Posteriors of cases that observe states: a case at a time, over a junction tree of what it leaves.
+"""Posteriors of cases that observe states, one at a time, over a junction tree of the variables that it leaves open.
 
 Beside tables with an axis of cases (:mod:`.case_batches`), over one tree for all cases, a case takes far fewer cells:
 observed variables are cut out, and do not join others any more.

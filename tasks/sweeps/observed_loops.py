@@ -1,7 +1,7 @@
 """The loop over cases in which states are observed: each goes up and down a junction tree of its own.
 
 As in Jensen, Lauritzen and Olesen 1990: the clique of a variable has its functions and the messages of its children,
-and a message down is divided by the one that came up. Arguments are addresses, of float64 values and int64 words.
+and a downward message is divided by the upward message. Arguments are addresses of float64 values and int64 words.
 """
 
 from __future__ import annotations
@@ -200,7 +200,7 @@ def answer_cases(
     first, stop : int
         Which cases.
     answers, width : int
-        (cases, width) numbers: posteriors, zeros before; what is there of cases that are not ``FINE`` means nothing.
+        (cases, width) numbers: posteriors, zeros before; the numbers of cases that are not ``FINE`` have no meaning.
     totals : int
         For each case ln of the sum over everything that agrees with it.
     status : int

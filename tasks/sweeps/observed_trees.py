@@ -1,8 +1,8 @@
-"""The elimination order and junction tree of one case: what it observes is cut out of the functions.
+"""The elimination order and junction tree of one case: its observed variables are removed from the functions.
 
-The greedy order (least join next) of what is left makes a tree that is far smaller than one for all cases: observed
-variables join no others. In a clique's table the eliminated variable is the last axis, and the others stand in the
-order in which they go, the last to go first: a message has the order of the clique that it goes to.
+The greedy order (least join next) of the remaining variables makes a tree that is far smaller than a tree for all
+cases, because observed variables join no others. In a clique's table the eliminated variable is the last axis. The
+others stand in reverse order of elimination, so that a message has the axis order of the clique that receives it.
 
 Arguments are addresses, of float64 values and int64 words.
 """
@@ -220,7 +220,7 @@ def lay_out_cliques(functions: Any, room: Any, n: int) -> int:
 
 @njit(nogil=True, error_model="numpy")
 def share_out_functions(functions: Any, state: int, room: Any, n: int) -> float:
-    """Give functions and cliques to the cliques that multiply them; return ln of those that are observed whole."""
+    """Give functions and cliques to the cliques that multiply them; return ln of the fully observed functions."""
     log = 0.0
     for k in range(n):
         put_word(room.leaf, k, -1)

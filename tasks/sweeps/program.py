@@ -65,11 +65,11 @@ class Program(Generic[T]):
 
     @cached_property
     def freed(self) -> tuple[tuple[int, ...], ...]:
-        """For each step the tables that nobody needs after it."""
+        """For each step the tables that no later step needs."""
         return freed_tables(self.steps, self.outputs)
 
     def remember_freed(self, freed: tuple[tuple[int, ...], ...]) -> None:
-        """Take what a plan of the same steps knows, which would be found again otherwise; copies do not have it."""
+        """Take the freed tables from a plan of the same steps, to avoid finding them again; copies do not have them."""
         self.__dict__["freed"] = freed
 
     def restricted_leaves(self, states: Mapping[int, int]) -> dict[int, T]:
@@ -84,7 +84,7 @@ class Program(Generic[T]):
         return {node: restrict(self.leaves[node], self.leaf_axes[node], self.dims, states) for node in nodes}
 
     def sliced_leaves(self, nodes: Collection[int], variables: Collection[int]) -> Callable[[Mapping[int, int]], Any]:
-        """Return what takes some of the leaf tables at the states of a slice, which fixes the given variables."""
+        """Return a function that takes some leaf tables at the states of a slice, which fixes the given variables."""
         algebra: Any = self.algebra
         if isinstance(algebra, Plain):
             leaves: dict[int, Any] = {node: self.leaves[node] for node in nodes}
@@ -106,7 +106,7 @@ class Program(Generic[T]):
         return replace(self, steps=steps, leaves=leaves, outputs=outputs, variant_from=0)
 
     def again(self, steps: tuple[Step, ...], leaves: Mapping[int, T]) -> Program[T]:
-        """Return a program of other steps on other leaf tables, whose results stay where they are made."""
+        """Return a program of other steps on other leaf tables; its results stay where they are made."""
         return replace(self, steps=steps, leaves=leaves)
 
     def here(self, tables: Mapping[int, T]) -> dict[int, T]:
@@ -114,13 +114,13 @@ class Program(Generic[T]):
         return dict(tables)
 
     def step_at(self, position: int, states: Mapping[int, int], made: Mapping[int, T]) -> T:
-        """Return what the step at a position makes, with some variables fixed, of tables that others made."""
+        """Return the result of the step at a position, with some variables fixed, from tables that others made."""
         step = self.steps[position]
         given = {**made, **self.leaves_at(states, [i for i in dict.fromkeys(step.inputs) if i not in made])}
         return self.algebra.step(step, [given[i] for i in step.inputs], 1)
 
     def step_here(self, position: int, states: Mapping[int, int], made: Mapping[int, T]) -> T:
-        """Return the same where all tables are in the host's memory: those that others made, and what is returned."""
+        """Return the same with all tables in the host's memory: the tables that others made, and the result."""
         return self.step_at(position, states, made)
 
     def run(
@@ -188,7 +188,7 @@ class Program(Generic[T]):
 
 
 class ProgramOwner(Protocol):
-    """What has a program, as all slices and all boxes of a stage do."""
+    """An owner of a program, such as all slices and all boxes of a stage."""
 
     @property
     def program(self) -> Program[Any]:
@@ -205,7 +205,7 @@ def run_part(
     on_table: OnTable | None,
     *messages: Mapping[int, T],
 ) -> dict[int, T]:
-    """Task: those steps of a program that make ``nodes``, from what others sent; with ``keep`` all its tables stay."""
+    """Task: the steps of a program that make ``nodes``, from received tables; with ``keep`` all its tables stay."""
     wanted = set(nodes)
     given = {i: table for message in messages for i, table in message.items()}
     part = program.part([step for step in program.steps if step.node in wanted], outputs)
@@ -231,7 +231,7 @@ def run_step_at(held: ProgramOwner, position: int, states: Mapping[int, int], re
 
 
 def run_step_here(held: ProgramOwner, position: int, states: Mapping[int, int], read: tuple[int, ...], *tables: T) -> T:
-    """Task: the same where tables that tasks make are in the host's memory, whatever a device does in between."""
+    """Task: the same with the tables of tasks in the host's memory, even if a device computes in between."""
     with portable_errors():
         return held.program.step_here(position, states, dict(zip(read, tables, strict=True)))  # type: ignore[no-any-return]
 

@@ -169,11 +169,11 @@ def lay_out(axes: Sequence[Axis], shape: BrickShape, itemsize: int, *, along_out
     axes : sequence of Axis
         Sizes, strides in each input in cells, and the stride in the output (0: eliminated).
     shape : BrickShape
-        What each axis of a brick is for.
+        The role of each axis of a brick.
     itemsize : int
         Bytes of a cell.
     along_output : bool
-        Whether bricks that are neighbours in the output follow each other, whatever else that costs.
+        Whether bricks that are neighbours in the output must follow each other, at any other cost.
 
     Returns
     -------
@@ -233,7 +233,7 @@ def residents(brick: Brick, itemsize: int) -> int:
 
 
 def held_blocks(brick: Brick, itemsize: int, copies: int = 1) -> int:
-    """Return how many of its blocks a multiprocessor holds at a time, with so many copies of their slices each."""
+    """Return how many blocks a multiprocessor holds at a time, with ``copies`` copies of each block's slices."""
     warps = -(-brick.threads // NOMINAL.warp)
     registers = residents(brick, itemsize) * (MAX_THREADS // NOMINAL.warp) // warps
     room = copies * brick.shared_cells * itemsize + TABLES_BYTES
@@ -241,7 +241,7 @@ def held_blocks(brick: Brick, itemsize: int, copies: int = 1) -> int:
 
 
 def _places(axes: Sequence[Axis], parts: Parts) -> list[int]:
-    """Return where the cells of some parts lie in the output, those of the first part next to each other."""
+    """Return the positions of the cells of some parts in the output; cells of the first part are contiguous."""
     places = [0]
     for part in parts:
         step = axes[part.axis].out * part.unit

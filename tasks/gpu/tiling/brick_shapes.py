@@ -1,4 +1,4 @@
-"""Shapes of bricks: what each axis of a brick is for, and which of several bricks is best. Pure: no values."""
+"""Shapes of bricks: the role of each axis of a brick, and the choice among several bricks. Pure: no values."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ _LINES: Final = 4, 8
 
 
 def brick_shapes(axes: Sequence[Axis], itemsize: int, shares: Sequence[float], parts: int) -> Iterator[BrickShape]:
-    """Yield bricks to compare, those of the larger shares first: with lines of the output, then of an input besides.
+    """Yield bricks to compare, the larger shares first: with lines of the output, then also with lines of an input.
 
-    Where there are few eliminated states, also such that take all of them before other axes.
+    If there are few eliminated states, bricks that take all of them before other axes are yielded too.
 
     Parameters
     ----------
@@ -101,7 +101,7 @@ class _BrickUses(BrickCells):
         return [(BrickAxis(i, n, 1),) for i in self.kept for n in sizes if self.cells[i] % n == 0]
 
     def _shape_with(self, columns: Parts) -> tuple[float, BrickShape] | None:
-        """Choose rows and inner states for some columns; return their work too, with that of storing cells."""
+        """Choose rows and inner states for some columns; also return their work, including the stores of cells."""
         usual = columns == tuple(self.columns)
         in_columns = {part.axis: part.size for part in columns}
         self.lanes, self.vector = lanes(count(columns)), columns
@@ -195,7 +195,7 @@ class _BrickUses(BrickCells):
         return [math.prod([n for i, n in taken.items() if not mask >> i & 1]) for mask in self.masks]
 
     def _rows_without(self, rows: dict[int, int]) -> tuple[int, list[int]]:
-        """Cells of some rows, and of those of them by which each large input does not differ."""
+        """The number of cells of some rows, and for each large input the number of rows by which it does not differ."""
         known = self.known_rows.get(key := tuple(rows.items()))
         if known is None:
             known = self.known_rows[key] = math.prod(rows.values()), self._without(rows)
@@ -244,6 +244,6 @@ def _row_options(share: dict[int, int], most: int) -> list[dict[int, int]]:
 
 
 def _subsets(parts: Sequence[BrickAxis]) -> list[tuple[BrickAxis, ...]]:
-    """All subsets, the largest first; of many parts only those that leave out at most two."""
+    """All subsets, the largest first. For many parts, only the subsets that leave out at most two of them."""
     least = 0 if len(parts) <= 6 else len(parts) - 2
     return [s for n in range(len(parts), least - 1, -1) for s in combinations(parts, n)]

@@ -1,7 +1,7 @@
-"""Ways to cut a step of many inputs into bricks, and which inputs are joined before each, by price. Pure: no values.
+"""Ways to cut a step of many inputs into bricks after joining groups of inputs, by price. Pure: no values.
 
-What a brick reads depends on the tables that are joined before it, and which are best joined depends on the brick: so
-bricks are found for some groups, groups for these bricks, and bricks for those groups again.
+The reads of a brick depend on the tables that are joined before it, and the best joins depend on the brick. Therefore
+bricks are found for some groups, then groups for these bricks, then bricks for these groups again.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class BrickWay:
 
 
 def brick_ways(axes: Sequence[Axis], itemsize: int, shares: Sequence[float], parts: int) -> list[BrickWay]:
-    """Return ways to run a step of many inputs by bricks, the best first.
+    """Return ways to run a step of many inputs by bricks, the cheapest first.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Tiles of a bucket launch: what a block of threads joins in shared memory, and sums up. Pure: no values."""
+"""Tiles of a bucket launch: the cells that a block of threads joins in shared memory and sums up. Pure: no values."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def _cells(axes: Iterable[Axis]) -> int:
 def _cut(
     axes: Sequence[Axis], sizes: Sequence[int], room: int, itemsize: int
 ) -> tuple[tuple[Axes, ...], tuple[Axes, ...]]:
-    """Cut the axes into those of the grid and the steps of a block, and local ones of about ``room`` cells."""
+    """Cut the axes into grid axes, the steps of a block, and local axes of about ``room`` cells."""
     policy = TilingPolicy.current()
     kept = sorted((a for a in axes if a.out), key=lambda a: a.out)
     gone = [a for a in axes if not a.out]

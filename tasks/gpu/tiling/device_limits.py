@@ -8,7 +8,7 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class DeviceLimits:
-    """Numbers of a device that tilings assume; those of an H200 where devices differ in more than speed.
+    """Numbers of a device that tilings assume: the numbers of an H200, where devices differ in more than speed.
 
     Attributes
     ----------
@@ -25,7 +25,8 @@ class DeviceLimits:
     most_shared_bytes
         Shared memory of a block that a kernel may ask for: less than the 227 KiB of data-centre GPUs since 2022.
     processor_shared_bytes
-        Shared memory of a multiprocessor, which the blocks it holds share: that of data-centre GPUs since 2022.
+        Bytes of shared memory of a multiprocessor, which its resident blocks share: the size of data-centre GPUs since
+        2022.
     bank_row_bytes
         Bytes of one row of all banks of shared memory: cells that far apart collide.
     line_bytes
@@ -53,4 +54,4 @@ class DeviceLimits:
 
 
 NOMINAL: Final = DeviceLimits()
-"""What all tilings take their numbers from, whichever device there is: plans and sums do not depend on it."""
+"""The limits from which all tilings take their numbers, on every device, so that plans and sums do not depend on it."""

@@ -114,7 +114,7 @@ class _StepBuilder(PassBuilder):
         return True
 
     def nested(self, axes: list[Axis], inputs: list[int], inner: InnerSum) -> bool:
-        """Add the passes of a sum inside of a step, and those of what is left."""
+        """Add the passes of a sum inside a step, and the passes of the remaining step."""
         held = [axes[i] for i in inner.held]
         places = dict(zip(inner.held, row_major(held), strict=True))
         ours = [
@@ -209,7 +209,7 @@ class _StepBuilder(PassBuilder):
         strides: Sequence[Sequence[int]],
         orders: Orders,
     ) -> bool:
-        """Add a product, copies of its factors in another order, and one of what it writes."""
+        """Add a product, with copies of its factors and of its output in other axis orders."""
         tables, strides, output = list(factors), list(strides), self.output
         for t, order in orders.items():
             strides[t], table = order.strides, self.temporary(order.cells)

@@ -24,7 +24,7 @@ class InnerSum:
     gone : tuple of int
         Axes that it eliminates.
     held : tuple of int
-        Axes of its result, outermost first: those that the step eliminates come first.
+        Axes of the result of the inner sum, outermost first: the axes that the step eliminates come first.
     """
 
     members: tuple[int, ...]
@@ -35,8 +35,9 @@ class InnerSum:
 def inner_sums(axes: Sequence[Axis], inputs: int) -> list[InnerSum]:
     """Find sums that may save much when they are made first, each a table of its own.
 
-    Three at most: the one that leaves fewest cells, if that is much, that over a single axis which does, and that over
-    all eliminated axes, which may be a product. A table counts as so many cells more, for it is written and read again.
+    At most three: the sum that leaves the fewest cells, if it saves enough; the best sum over a single axis; and the
+    sum over all eliminated axes, which may be a product. A table counts as additional cells, because it is written and
+    read again.
 
     Parameters
     ----------
@@ -50,7 +51,7 @@ def inner_sums(axes: Sequence[Axis], inputs: int) -> list[InnerSum]:
     tables = sum([cells(mask) for mask in masks]) + cells(sum([1 << i for i, axis in enumerate(axes) if axis.out]))
 
     def priced(gone: frozenset[int]) -> tuple[float, float, int]:
-        """Cells of the sum over some axes and of what is left, and of its table as they are rated; its axes."""
+        """Cells of the sum over some axes and of the remaining step; rated cells of its table; axes of its table."""
         dropped = sum([1 << i for i in gone])
         union = _union([mask for mask in masks if mask & dropped])
         table = union & ~dropped
@@ -88,7 +89,7 @@ def _union(masks: Iterable[int]) -> int:
 
 
 def _candidates(gone: frozenset[int], price: Callable[[frozenset[int]], float]) -> list[frozenset[int]]:
-    """Sets of eliminated axes: each alone, with those that lower the price most one after another, and all."""
+    """Sets of eliminated axes: each axis alone, then extended by the axis that lowers the price most, and all axes."""
     found = dict[frozenset[int], None]()
     for axis in sorted(gone):
         some, rated = frozenset([axis]), price(frozenset([axis]))

@@ -82,7 +82,7 @@ def axis_masks(axes: Sequence[Axis], tables: int) -> list[int]:
 
 
 def cells_by_mask(sizes: Sequence[int]) -> Callable[[int], int]:
-    """Return what says how many cells some axes, as a bit set, have."""
+    """Return a function that gives the number of cells of some axes, given as a bit set."""
 
     tables = list[list[int]]()
     for first in range(0, len(sizes), _TOGETHER):
@@ -148,7 +148,7 @@ def _kept_cells(axes: Sequence[Axis], largest: int, wanted: int) -> dict[int, in
 def in_partial_sums(axes: Sequence[Axis], parts: dict[int, int], sums_last: bool) -> tuple[list[Axis], int]:
     """Keep parts of eliminated axes in partial sums; return all axes, with the sums' places, and sums of each cell.
 
-    ``sums_last``: those of a cell are together, not the cells of a sum.
+    ``sums_last``: the partial sums of one cell are contiguous, instead of the cells of one partial sum.
     """
     axes, summed = split_axes(axes, parts)
     sums, kept = math.prod([axes[i].size for i in summed]), math.prod([axis.size for axis in axes if axis.out])
@@ -175,10 +175,10 @@ def split_axes(axes: Sequence[Axis], parts: dict[int, int]) -> tuple[list[Axis],
 
 
 def join_groups(axes: Sequence[Axis], tables: int) -> list[list[int]]:
-    """Put tables into so few groups that one pass takes their joins, with few cells written for these.
+    """Put tables into groups, few enough that one pass takes their joins, with few cells written for the joins.
 
-    Either the pair whose join has the fewest cells more than the joins that it replaces comes first, or the smallest
-    group joins the one that it enlarges least: the former is better where tables have few axes in common.
+    Either the pair is joined first whose join adds the fewest cells to the joins that it replaces, or the smallest
+    group joins the group that it enlarges least. The former is better if tables have few axes in common.
     """
     policy = TilingPolicy.current()
     masks, cells = axis_masks(axes, tables), cells_by_mask([axis.size for axis in axes])
@@ -225,7 +225,7 @@ def _pairs_joined(
 def _smallest_joined(
     groups: Sequence[Group], cells: Callable[[int], int], enough: Callable[[int, int], bool]
 ) -> list[Group]:
-    """Join the smallest group with the one that it enlarges least, until the groups are ``enough``."""
+    """Join the smallest group with the group that it enlarges least, until the groups are ``enough``."""
 
     def partner(smallest: Group, others: Sequence[Group]) -> Group | None:
         mask = smallest[0]
@@ -288,5 +288,5 @@ def small_groups(sizes: Sequence[int], strides: Sequence[Sequence[int]]) -> list
 
 
 def output_order(axes: Sequence[Axis]) -> list[int]:
-    """Order axes, outermost first, so that vectors of the output are vectors of a table: what is eliminated first."""
+    """Order axes, outermost first, so that vectors of the output are vectors of a table: eliminated axes come first."""
     return sorted(range(len(axes)), key=lambda i: (axes[i].out != 0, -axes[i].out))

@@ -69,7 +69,7 @@ class PassBuilder:
         return self.out_cells if number < 0 else [*self.cells, *self.temporaries][number]
 
     def priced(self, way: Callable[[], bool]) -> Priced | None:
-        """Say what passes a way to compute something adds, and their price, without adding them; None if it cannot."""
+        """Return the passes and the price of a way to compute something, without adding them; None if it fails."""
         passes, temporaries = len(self.passes), len(self.temporaries)
         if not way():
             return None
@@ -84,7 +84,7 @@ class PassBuilder:
         self.temporaries += found[2]
 
     def eliminate(self, axes: list[Axis], inputs: list[int]) -> bool:
-        """Add the passes of a step that is no product, or of what is left of one; there always are some."""
+        """Add the passes of a step that is not a product, or of the remainder of a product; there is always a way."""
         if self.bricks(axes, inputs) or self.bucket(axes, inputs):
             return True
         if len(inputs) > FEW_INPUTS:
@@ -124,7 +124,7 @@ class PassBuilder:
     def cheapest_bricks(
         self, axes: Sequence[Axis], inputs: Sequence[int], out_cells: int, parts: int, compared: int
     ) -> bool:
-        """Add those of some bricks, of parts of so many axes, that take least with the joins before them."""
+        """Add the bricks, cut into at most ``parts`` axes, that take least time together with the joins before them."""
         policy, shares = TilingPolicy.current(), self.launch.brick_shares
         if len(inputs) > MAX_INPUTS and compared > 1:
             ways = brick_ways(axes, self.itemsize, shares, parts)
@@ -197,7 +197,7 @@ class PassBuilder:
         return True
 
     def merged(self, axes: list[Axis], inputs: list[int]) -> tuple[list[Axis], list[int]]:
-        """Join inputs in groups until one pass takes them; return the axes with the strides of what is left."""
+        """Join inputs in groups until one pass takes them; return the axes with the strides of the remaining inputs."""
         return self.grouped(axes, inputs, join_groups(axes, len(inputs)), output_order(axes))
 
     def joined(
@@ -238,7 +238,7 @@ class PassBuilder:
         return found
 
     def reduced(self, axes: Sequence[Axis], group: list[Table], order: Sequence[int] | None) -> list[Table]:
-        """Join those of some tables first whose joins are small beside that of all; and so many that a launch takes."""
+        """Join first the tables with joins that are small beside the join of all, until one launch takes the rest."""
         small = small_groups([axis.size for axis in axes], [strides for _, strides in group])
         if len(small) < len(group):
             group = self.joined(axes, [[group[t] for t in members] for members in small], order)
@@ -276,7 +276,7 @@ class PassBuilder:
         return table, strides
 
     def join_in_bricks(self, axes: Sequence[Axis], several: list[Table], order: Sequence[int] | None) -> Table | None:
-        """Add a launch of bricks that joins tables: what streams would write and read again stays on the chip."""
+        """Add a launch of bricks that joins tables; intermediate results stay on the chip, unlike with streams."""
         ours, strides = joint(axes, several, order)
         table = self.temporary(math.prod(a.size for a in ours))
         output, self.output = self.output, table
@@ -289,7 +289,7 @@ class PassBuilder:
         return None
 
     def bucket(self, axes: list[Axis], inputs: list[int]) -> bool:
-        """Add one launch that joins and eliminates, if it is worth it; and one that adds up its partial sums."""
+        """Add one launch that joins and eliminates, if it is worth it, and one launch that adds up its partial sums."""
         policy = TilingPolicy.current()
         cells, out_cells = math.prod(a.size for a in axes), math.prod(a.size for a in axes if a.out)
         few, wanted = len(inputs) <= FEW_INPUTS, self.launch.buckets
@@ -323,7 +323,7 @@ class PassBuilder:
         return cells < policy.bucket_output_cells and bool(partial_axes(axes, len(inputs))[0])
 
     def packed(self, axes: list[Axis], inputs: list[int]) -> tuple[list[Axis], list[int]]:
-        """Join small inputs, those that enlarge the join least, until one launch takes what is left."""
+        """Join the small inputs that enlarge the join least, until one launch takes the remaining inputs."""
         policy = TilingPolicy.current()
         entries = [sum(a.strides[t] > 0 for a in axes) for t in range(len(inputs))]
         if len(inputs) <= TABLES and sum(entries) <= policy.bucket_stride_share * ENTRIES:

@@ -1,4 +1,4 @@
-"""What launches take, about: by which several ways to cut a step into bricks are compared. Pure: no values.
+"""Approximate seconds of launches, by which several ways to cut a step into bricks are compared. Pure: no values.
 
 Of bricks are counted a warp's instructions, the rounds of accesses to shared memory, and the sectors of tables that are
 read and written; `BrickRates` says what each costs.
@@ -31,19 +31,19 @@ _BATCH: Final = 8
 
 @dataclass(frozen=True)
 class BrickRates(Policy):
-    """What bricks cost, in cycles of a warp if not said otherwise.
+    """Costs of bricks, in cycles of a warp if not said otherwise.
 
-    Fitted to 832 launches of 240 steps on one H100 (``tests/bench/gpu_steps.py``), of which 94% take between two thirds
-    and one and a half times what they say.
+    Fitted to 832 launches of 240 steps on one H100 (``tests/bench/gpu_steps.py``): for 94% of them the measured time is
+    between two thirds and one and a half times the prediction.
 
     Parameters
     ----------
     begin : float
-        What a block waits for before its first brick.
+        The time that a block waits before its first brick.
     stage, slice : float
         A stage of a brick, and a slice that it copies.
     item, spread : float
-        What a thread copies at once; each cell of it that is stored alone.
+        The cost of one copy of a thread; then the cost of each of its cells that is stored alone.
     read_sector, stored_round : float
         A sector that a warp's copy reads; a round of the banks of shared memory that it is stored in.
     load, arithmetic, store : float
@@ -97,7 +97,7 @@ class BrickRates(Policy):
 def passes_seconds(
     passes: Sequence[Pass], input_cells: Sequence[int], temporaries: Sequence[int], out_cells: int, semiring: Semiring
 ) -> float:
-    """Predict some passes of a step, given the cells of its tables; roughly those that only move their tables."""
+    """Predict the seconds of passes of a step, given its tables' cells; roughly for passes that only move tables."""
     itemsize = semiring.itemsize
     policy, total = TilingPolicy.current(), 0.0
     cells = [*input_cells, *temporaries, out_cells]
@@ -132,7 +132,7 @@ def brick_seconds(brick: Brick, itemsize: int) -> float:
 def resident(brick: Brick, itemsize: int) -> Brick:
     """Return a brick with as many blocks as the device holds at a time, and copies ahead where that takes less.
 
-    What a block does before its first brick takes as long as many a brick.
+    The work of a block before its first brick takes as long as many bricks.
     """
     options = list[Brick]()
     for ahead in (False, True):
@@ -240,12 +240,12 @@ def _copied(piece: BrickSlice, itemsize: int, rates: BrickRates) -> float:
 
 
 def _cells(piece: BrickSlice) -> int:
-    """Cells that a slice reads; those that it has several times, for cells of a thread that share them, once."""
+    """Cells that a slice reads; a cell that it holds several times, because cells of a thread share it, counts once."""
     return math.prod([c.size for c in piece.near + piece.far if c.source]) * piece.unit
 
 
 def _overhead(piece: BrickSlice, outer: Sequence[int], itemsize: int, more: float) -> float:
-    """Bytes of the sectors that a copy touches, and so many more for each run of them, for each byte of its cells."""
+    """Bytes of the sectors that a copy touches, and ``more`` bytes for each run of them, for each byte of its cells."""
     run, rest = piece.unit, list[int]()
     for copy in sorted([c for c in piece.near + piece.far if c.source], key=lambda c: c.source):
         if not rest and copy.source == run:
@@ -258,7 +258,7 @@ def _overhead(piece: BrickSlice, outer: Sequence[int], itemsize: int, more: floa
 
 
 def _written(brick: Brick, itemsize: int, rates: BrickRates) -> float:
-    """Bytes that a brick writes, with what sectors and lines that are written in part take more."""
+    """Bytes that a brick writes, with the additional cost of sectors and lines that are written in part."""
     width = lanes(brick.columns) if brick.vectors else 1
     at = _first(brick.places[: brick.ends[0]], brick.out_places)
     covered = Counter((c + k) * itemsize // NOMINAL.sector_bytes for c in at for k in range(width))

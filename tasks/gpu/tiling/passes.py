@@ -1,6 +1,6 @@
 """Passes of a step on a GPU, each one launch, as plain values.
 
-Tables go by number: those of the step first, then temporaries; -1 is the step's output.
+Tables are identified by number: first the tables of the step, then temporaries; -1 is the step's output.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class JoinPass(Pass):
 
 
 _ALIGNED: Final = 256
-"""Cells of which every temporary begins at a multiple."""
+"""Every temporary begins at a multiple of this number of cells."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +124,7 @@ class DeviceStep:
     temporaries
         Cells of each.
     places
-        Where each begins in the workspace: those that are needed at different times share it.
+        The start of each temporary in the workspace; temporaries that are needed at different times share their cells.
     workspace_cells
         Cells of the workspace.
     """
@@ -136,7 +136,7 @@ class DeviceStep:
 
 
 def device_step_of(inputs: int, passes: Sequence[Pass], temporaries: Sequence[int]) -> DeviceStep:
-    """Give the temporaries of a step with some inputs their places: the first ones that are free meanwhile."""
+    """Place the temporaries of a step with some inputs in the workspace: each takes the first cells that are free."""
     first = [len(passes)] * len(temporaries)
     last = [-1] * len(temporaries)
     for at, each in enumerate(passes):

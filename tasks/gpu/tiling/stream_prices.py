@@ -1,4 +1,4 @@
-"""What a streaming launch takes, about: loads, and the sectors that warps touch, of large tables above all. Pure."""
+"""Approximate seconds of a streaming launch: loads, and sectors that warps touch, mainly of large tables. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .streams import Axis, Stream
 
 @dataclass(frozen=True)
 class StreamRates(Policy):
-    """What streams cost, in seconds for a warp.
+    """Costs of streams, in seconds for a warp.
 
     Fitted to 124 launches of steps of seeds 7 to 13 and 100 to 111 on one H100 (``tests/bench/gpu_steps.py``), of 0.04
     to 27 ms and from 0.02 to 1.5 Tcells/s: 93% take between half and twice what they say.

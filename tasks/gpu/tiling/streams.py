@@ -17,7 +17,7 @@ DEEP_STATES: Final = 256
 """Eliminated states of one shared offset table; as in ``cuda/stream.cu``."""
 
 VECTOR_BYTES: Final = NOMINAL.vector_bytes
-"""Bytes of a vector: what a thread reads or writes at once."""
+"""Bytes of a vector: the bytes that a thread reads or writes at once."""
 
 UNROLLED_STATES: Final = 4
 """Eliminated states that a kernel is compiled for, at most."""
@@ -79,7 +79,7 @@ class Stream:
 
 @dataclass(frozen=True, slots=True)
 class LaunchParameters:
-    """What a streaming launch leaves free: vectors of one thread in a tile, and blocks of threads, about."""
+    """The free parameters of a streaming launch: vectors of one thread in a tile, and a rough number of blocks."""
 
     positions: int
     blocks: int
@@ -164,7 +164,7 @@ def stream_tiles(axes: Sequence[Axis], inputs: int, itemsize: int) -> Stream:
 
 
 def _leading(axes: Sequence[Axis], kept: Sequence[Axis], inputs: int) -> int:
-    """Choose the largest input; of several, one that is contiguous along the output's last axis."""
+    """Choose the largest input; among several, an input that is contiguous along the output's last axis."""
     contiguous = kept[-1].strides if kept else (0,) * inputs
     return max(range(inputs), key=lambda t: (math.prod(a.size for a in axes if a.strides[t]), contiguous[t] == 1))
 

@@ -1,4 +1,4 @@
-"""Ways to launch a step on a device beside that of the rules: which families of kernels, with which tiles. Pure."""
+"""Alternative launches of a step on a device, beside the rules' launch: kernel families and their tiles. Pure."""
 
 from __future__ import annotations
 

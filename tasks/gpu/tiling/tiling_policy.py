@@ -1,4 +1,4 @@
-"""What is tuned of launches on devices: which passes a step becomes, and the sizes of their tiles. Pure."""
+"""Tuned parameters of launches on devices: the passes that a step becomes, and the sizes of their tiles. Pure."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class TilingPolicy(Policy):
     Parameters
     ----------
     cellwise_join_cells, cellwise_join_cells_of_large : int
-        A join of more cells is computed in blocks, where a launch of buckets exists for it. The second number is that
-        of joins before a large step; runs of small steps were slower with it.
+        A join of more cells is computed in blocks, if a launch of buckets exists for it. The second number is for joins
+        before a large step; runs of small steps were slower with it.
     cellwise_large_cells : int
         Cells of a step that is large.
     bucket_output_cells : int
@@ -46,15 +46,16 @@ class TilingPolicy(Policy):
         Cells of a join from which bricks pay where streaming would need joins before; elsewhere four times as
         many.
     brick_join_least_cells : int
-        The same of joins before a step, which are otherwise made by launches of buckets, and of what is left of a step
-        when a part of it was summed first.
+        The same threshold for joins before a step, which are otherwise made by launches of buckets, and for the
+        remainder of a step of which a part was summed first.
     join_seconds, bucket_seconds : tuple of float
-        What a launch of joins, and one of a bucket, takes at least, and for each cell that it writes. Fitted to 256
-        launches on one H100, all of which take between two thirds and one and a half times that.
+        The minimum time of a launch of joins and of a launch of a bucket, and the time for each cell that it writes.
+        Fitted to 256 launches on one H100, all of which take between two thirds and one and a half times the
+        prediction.
     launch_seconds, joined_bytes_per_second : float
-        What a launch takes at least; and what one that is none of bricks reads and writes in a second.
+        The minimum time of a launch; and the bytes per second that a launch without bricks reads and writes.
     reorder_seconds, reordered_bytes_per_second : float
-        The same of one that copies a table in another order of axes.
+        The same for a launch that copies a table in another order of axes.
     reorder_least_cells : int
         Smaller tables are copied by a stream.
     product_searched_cells : int
@@ -70,10 +71,10 @@ class TilingPolicy(Policy):
         Cells of a join from which a large and a small brick are compared; and several, and those that begin with lines
         of inputs, or with longer ones of the output.
     brick_way_shapes, brick_way_rounds : int
-        Bricks that are compared for each choice of what is joined before them, where inputs are many; and how often
-        such a choice is made again for the best of them. Three times as many bricks win 2% and take twice as long.
+        Bricks that are compared for each choice of joins before them, if there are many inputs; and how often this
+        choice is repeated for the best of them. Three times as many bricks win 2% and take twice as long.
     brick_way_bytes_per_second : float
-        What the joins before bricks write in a second, about, as several ways are compared.
+        About how many bytes per second the joins before bricks write, used to compare several ways.
     far_bytes : int
         Bytes of a table from which reading short runs of it takes longer.
     brick_usual_columns : int
@@ -83,7 +84,7 @@ class TilingPolicy(Policy):
     brick_item_loads : float
         Work of copying some neighbouring cells into shared memory at once.
     brick_read_loads : tuple[float, float]
-        Work of reading a byte of a table: from the device's memory, and of one that stays in its cache.
+        Work of reading a byte of a table from the device's memory, and of a table that stays in its cache.
     brick_least_output_cells : int
         Smaller outputs are left to launches that keep them in shared memory, or are added up from partial sums.
     brick_summed_cells : int
@@ -93,7 +94,7 @@ class TilingPolicy(Policy):
     streamed_join_cells : int
         Joins of more cells are streamed, as vectors pay for them.
     join_cells : int
-        Joins that may be made before a step have at most this many cells, or a part of those of its largest input.
+        Joins before a step have at most this many cells, or at most this share of the cells of its largest input.
     parallel_cells : int
         An output with fewer cells is computed in partial sums: about the threads that a device holds.
     flat_join_cells : int
@@ -131,7 +132,7 @@ class TilingPolicy(Policy):
     brick_least_gain_share : float
         Share of all reads that another choice of axes must save.
     brick_copy_reads : float
-        What copying a cell into shared memory costs besides its reading, in reads.
+        The work of copying a cell into shared memory in addition to reading it, in reads.
     brick_copy_cycles : float
         Cycles that a thread takes to copy a cell.
     brick_word_bytes : int
@@ -160,7 +161,7 @@ class TilingPolicy(Policy):
         An input is copied into another order first where bricks then read at least this many cells less for
         each cell copied.
     brick_reorder_launch_reads : int
-        Reads that pay for the launch of such a copy.
+        The number of reads that pays for the launch of such a copy.
     brick_reorder_ratio : int
         Such a copy has at most one in this many cells of a step's other tables.
     product_depth_states : tuple[int, int, int, int, int, int]
@@ -193,7 +194,7 @@ class TilingPolicy(Policy):
     inner_sum_ratio : int
         Such a table has at most one in this many cells of a step's other tables: it takes memory beside them.
     inner_sum_cell : float
-        What writing such a table and reading it takes for each of its cells, in cells of a step.
+        The work of writing and reading such a table for each of its cells, in cells of a step.
     """
 
     cellwise_join_cells: int = 1 << 14

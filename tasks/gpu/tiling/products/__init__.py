@@ -1,1 +1,1 @@
-"""Matrix-like launches: their tiles, what they take, and copies of their tables in another order. Pure."""
+"""Matrix-like launches: their tiles, their predicted time, and copies of their tables in another axis order. Pure."""

@@ -1,4 +1,4 @@
-"""What a matrix-like launch takes, about: arithmetic, sectors that its warps load and store, and broken lines. Pure."""
+"""Approximate seconds of a matrix-like launch: arithmetic, sectors that warps load and store, broken lines. Pure."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class ProductRates(Policy):
     load_sector, store_sector : float
         Seconds of a sector that a warp loads or stores at once.
     far_load, far_store : float
-        The same, besides, of a sector of a table that no cache holds of which a tile has only a part: it is read again
-        with other tiles, and written by parts.
+        The same cost for an additional sector of a table that no cache holds, of which a tile has only a part: the
+        sector is read again with other tiles, and written in parts.
     """
 
     launch_seconds: float = 12e-6
@@ -47,7 +47,7 @@ class ProductRates(Policy):
 
 
 def least_product_seconds(cells: int, moved_cells: int, semiring: Semiring) -> float:
-    """Return what a product takes at least: its arithmetic, or its tables."""
+    """Return a lower bound on the seconds of a product: the time of its arithmetic, or of its tables."""
     rates = ProductRates.current()
     return rates.launch_seconds + max(cells / _rate(semiring), moved_cells * semiring.itemsize / rates.bytes_per_second)
 
@@ -92,7 +92,7 @@ def product_seconds(each: ProductPass, semiring: Semiring) -> float:
 
 
 _BROKEN = 1.3
-"""From so many times their bytes on sectors are broken."""
+"""Sectors count as broken if they have at least this many times the bytes that are used."""
 
 
 def _stride_in(table: int) -> Callable[[Axis], int]:
@@ -100,7 +100,7 @@ def _stride_in(table: int) -> Callable[[Axis], int]:
 
 
 def _inner(group: Sequence[Axis], limit: int) -> list[Axis]:
-    """The last cells of a group, so many of them."""
+    """The last axes of a group, with at most ``limit`` cells."""
     found = list[Axis]()
     for axis in reversed(group):
         part = min(axis.size, limit)

@@ -1,7 +1,7 @@
 """Tiles of a matrix-like launch: which cells of rows and columns a block of threads computes together, and when.
 
-Axes are split so that a tile covers whole lines of memory in both factors and in the output, whatever the order of
-their axes; what is left of rows and columns goes to the batches, which are taken in an order that finds lines and
+Axes are split so that a tile covers whole lines of memory in both factors and in the output, for every order of their
+axes. The remaining parts of rows and columns go to the batches, which are taken in an order that finds lines and
 factors in the cache. Pure: no values.
 """
 
@@ -81,7 +81,7 @@ class Tiling:
     groups
         Axes of batches, rows, columns and depth; rows and columns that lie in other tiles may be batches.
     row_tiles, column_tiles
-        Tiles of what are rows and columns here.
+        Tiles of the groups that serve as rows and columns.
     span
         Batches of a block.
     order
@@ -225,7 +225,7 @@ class Loads:
 
 
 def step_depth(depth: int) -> int:
-    """Choose the depth of a step: the one that leaves least beyond the end."""
+    """Choose the depth of a step: the depth with the fewest unused states at the end."""
 
     policy = TilingPolicy.current()
 

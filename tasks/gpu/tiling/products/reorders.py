@@ -33,9 +33,9 @@ class Reorder:
     items
         Of a tile.
     segments
-        Axes of: tiles, the items of a tile as they are read, and as they are written; of either the slow ones and the
-        fast ones, neither more than `THREADS` items. Of those that are read the "output" is the item's number as it is
-        written.
+        Five groups of axes: the tiles; the slow and the fast axes of a tile's items in reading order; the slow and the
+        fast axes in writing order. None has more than `THREADS` items. For the reading order the "output" stride is the
+        item's number in writing order.
     tiles, tiles_per_block
     """
 
@@ -57,7 +57,7 @@ def reorder_tiles(axes: Sequence[Axis], itemsize: int) -> Reorder | None:
     Parameters
     ----------
     axes : sequence of Axis
-        Sizes, strides in cells of the one table that is read, and of the one that is written; none is 0.
+        Sizes, and strides in cells of the one table that is read and of the one table that is written; none is 0.
     itemsize : int
         Bytes of a cell.
 
@@ -111,7 +111,7 @@ def _in_items(axes: Sequence[Axis], width: int) -> list[Axis]:
 def _take(
     axes: Sequence[Axis], parts: list[int], wanted: int, stride: Callable[[Axis], int], most: int | None = None
 ) -> None:
-    """Take parts of axes until so many neighbours of a table are together; of at most so many items."""
+    """Take parts of axes, of at most ``most`` items, until ``wanted`` neighbours of a table are together."""
     run = 1
     for i in sorted(range(len(axes)), key=lambda i: stride(axes[i])):
         if run >= wanted:
@@ -159,7 +159,7 @@ def _halves(axes: Sequence[Axis]) -> tuple[Group, Group] | None:
 
 
 def _cut(axes: Sequence[Axis], wanted: int) -> tuple[Group, Group]:
-    """Take the last axes, and a part of the one before, of at most so many items."""
+    """Take the last axes and a part of the axis before them, of at most ``wanted`` items."""
     slow, fast = list(axes), list[Axis]()
     while slow and wanted > 1:
         axis = slow.pop()
