@@ -1,4 +1,7 @@
-"""Notebooks as pages: their texts and code, and the outputs of their cells if they are run."""
+"""Notebooks as pages: their texts and code, and the results of their cells.
+
+The cells run in this process, one notebook after the other: six kernels would import everything six times.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +19,9 @@ Cell = dict[str, Any]
 
 
 def notebook_page(path: Path, run: bool) -> str:
-    """Return a notebook as Markdown; if ``run``, execute it first, and show the results below the code."""
-    cells: list[Cell] = executed(path) if run else json.loads(path.read_text())["cells"]
+    """Return a notebook as Markdown; if ``run``, it is executed first, and its results stand under its code."""
+    text = path.read_text()
+    cells: list[Cell] = executed(path.name, text) if run else json.loads(text)["cells"]
     first, *others = ["\n\n".join(_blocks(cell)) for cell in cells]
     title, _, rest = first.partition("\n")
     from_here = (
@@ -26,10 +30,9 @@ def notebook_page(path: Path, run: bool) -> str:
     return "\n\n".join([title, from_here, rest.strip(), *others])
 
 
-def executed(path: Path) -> list[Cell]:
-    """Run a notebook; return its cells with their outputs."""
-    import nbformat
-    from nbclient import NotebookClient
+@cache
+def executed(name: str, text: str) -> list[Cell]:
+    """Return the cells of a notebook with their results.
 
     Raises
     ------

@@ -62,6 +62,13 @@ async def amarginals(model: GivenModel, variables: Any = "all", **options: Any) 
     ------
     BucketflowError
         As :func:`bucketflow.marginals` does.
+
+    Examples
+    --------
+    >>> import asyncio, bucketflow
+    >>> found = asyncio.run(bucketflow.amarginals("diagnosis", ["Storm"], evidence={"Flow": "none"}))
+    >>> [*found]
+    ['Storm']
     """
     return await _in_thread(partial(marginals, model, variables, **options))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
@@ -96,7 +97,7 @@ def report(source: str | PathLike[str], out: str | PathLike[str]) -> None:
     """
     folder = folder_path(source)
     title = f"bucketflow: {folder.name}"
-    if isinstance(folder, ObjectPath) or folder.is_dir():
+    if isinstance(folder, ObjectPath) or os.path.isdir(folder):
         sections = batch_sections(folder) if is_batch(folder) else run_sections(folder)
         heading, asked = sections[0]
         if heading == "Question":

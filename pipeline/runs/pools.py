@@ -88,7 +88,7 @@ class DaskPools(AbstractContextManager[Pool]):
     def _explained(self, error: ClusterError) -> BucketflowError:
         """Return the error that says how to go on."""
         folder = self._resources.asked.folder
-        again = "ask again" if folder is None else f"continue with: bucketflow resume {folder}"
+        again = "repeat the query" if folder is None else f"continue with: bucketflow resume {folder}"
         if isinstance(error, UnfitWorkersError):
             return BudgetError(refused_workers(error, again))
         if isinstance(error, WorkersDiedError):
@@ -103,7 +103,7 @@ class DaskPools(AbstractContextManager[Pool]):
         return BucketflowError(f"{error}; {again}{kept}")
 
 
-def refused_workers(error: UnfitWorkersError, again: str = "ask again") -> str:
+def refused_workers(error: UnfitWorkersError, again: str = "repeat the query") -> str:
     """Return the sentence about workers that have too little memory for a task.
 
     Parameters

@@ -341,7 +341,7 @@ def test_what_was_sent_is_kept_in_a_run_directory(client: Client, tmp_path: Any)
     ("options", "says"),
     [
         ({"client": None}, "give workers, a scheduler, a client or gpus"),
-        ({"method": "search"}, "the method 'search' sweeps nothing"),
+        ({"method": "search"}, "the method 'search' runs no sweep"),
         ({"time": 1.0}, "leave out time, gap and upper_bound"),
         ({"tasks": "all"}, "unknown tasks 'all'; one of auto, steps"),
     ],
@@ -354,7 +354,7 @@ def test_what_is_not_cut_into_steps_is_refused_by_name(client: Client, options: 
 @pytest.mark.parametrize("fit", ["slice", "spill"])
 def test_more_tasks_than_a_scheduler_is_given_are_refused(client: Client, fit: str) -> None:
     options: dict[str, Any] = {"client": client, "tasks": "steps", "fit": fit, "memory": "28kB"}
-    says = r"steps of all slices or boxes are \d{3} tasks, and a scheduler receives 40 at most"
+    says = r"steps of all slices or boxes are \d{3} tasks, and a scheduler receives at most 40"
     few = BudgetPolicy.using(margin_bytes=0), SlicePolicy.using(step_tasks=40)
     with few[0], few[1], pytest.raises(bucketflow.ModelError, match=says):
         bucketflow.solve(grid(6, 6, 4), **options)

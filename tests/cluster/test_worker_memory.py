@@ -113,7 +113,10 @@ def _worker() -> str:
 
 def test_after_deaths_the_advice_is_a_smaller_budget(tmp_path: Path) -> None:
     died = WorkersDiedError("several workers died of the same task, probably short of memory")
-    for folder, advice in ((None, "ask again with --memory 220MB, with --workdir"), (tmp_path, "--memory 220MB")):
+    for folder, advice in (
+        (None, "repeat the query with --memory 220MB, with --workdir"),
+        (tmp_path, "--memory 220MB"),
+    ):
         options = Options(workers=2, workdir=folder)
         error = DaskPools(Resources(options), task_bytes=440_000_000)._explained(died)
         assert advice in str(error)

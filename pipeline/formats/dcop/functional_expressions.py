@@ -192,7 +192,7 @@ def _applied(
     if len(arguments) < operator.least or (operator.most is not None and len(arguments) > operator.most):
         raise ExpressionError(f"{name} of {len(arguments)} arguments")
     if any(argument.kind != operator.takes for argument in arguments):
-        raise ExpressionError(f"{name} of an argument that is not a {operator.takes} value")
+        raise ExpressionError(f"{name} of an argument that is not of type {operator.takes}")
 
     def bounds(ranges: Mapping[str, Range]) -> Range:
         return _checked(operator.bounds([argument.bounds(ranges) for argument in arguments]))

@@ -184,7 +184,7 @@ def test_subscripts_that_do_not_fit_are_refused(subscripts: str, shapes: list[tu
 
 
 def test_memory_is_kept_to() -> None:
-    with pytest.raises(BudgetError, match="a table of 8 kB does not fit 100 B of memory"):
+    with pytest.raises(BudgetError, match="a table of 8 kB does not fit in 100 B of memory"):
         bucketflow.einsum("i,j->ij", np.ones(10), np.ones(100), memory=100)
 
 

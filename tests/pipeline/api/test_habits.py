@@ -146,7 +146,11 @@ def test_a_given_assignment_is_evaluated() -> None:
 
 @pytest.mark.parametrize(
     ("assignment", "message"),
-    [({"a": "l"}, "lacks 1 of 2 variables, 'b' too"), ({"a": "l", "b": 2}, "no state 2"), ({"c": 1}, "names 'c'")],
+    [
+        ({"a": "l"}, "has no value for 1 of 2 variables, 'b' among them"),
+        ({"a": "l", "b": 2}, "no state 2"),
+        ({"c": 1}, "names 'c'"),
+    ],
 )
 def test_an_assignment_that_does_not_fit_is_refused(assignment: dict[str, Any], message: str) -> None:
     with pytest.raises(ModelError, match=message):
@@ -257,7 +261,7 @@ def test_costs_may_be_floats_and_stay_exact() -> None:
 
 @pytest.mark.parametrize(
     ("costs", "message"),
-    [([math.nan, 1], "no number"), ([-math.inf, 1], "infinitely good"), ([1e-300, 1e10], "round them")],
+    [([math.nan, 1], "not a number"), ([-math.inf, 1], "minus infinity"), ([1e-300, 1e10], "round them")],
 )
 def test_floats_that_are_no_costs_are_refused(costs: list[float], message: str) -> None:
     with pytest.raises(ModelError, match=message):
@@ -300,7 +304,10 @@ def test_what_makes_no_model_is_refused(variables: Any, functions: Any, message:
     [
         (lambda: bucketflow.plan(RAIN, ["optimum"]), "unknown query .'optimum'."),  # type: ignore[arg-type]
         (lambda: bucketflow.save(5, "x.uai"), "a Model is expected, found int"),  # type: ignore[arg-type]
-        (lambda: bucketflow.compile(RAIN).marginals_batch({"wet": np.array(1)}), "one for each case; found ndarray"),
+        (
+            lambda: bucketflow.compile(RAIN).marginals_batch({"wet": np.array(1)}),
+            "one state for each case; found ndarray",
+        ),
         (lambda: bucketflow.conditional(RAIN, 5), "5 are not names of variables"),  # type: ignore[arg-type]
         (lambda: bucketflow.compile(RAIN).entropy(5), "5 are not names of variables"),  # type: ignore[arg-type]
         (lambda: bucketflow.einsum(5, 5), "not 5"),  # type: ignore[arg-type]

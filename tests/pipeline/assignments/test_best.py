@@ -264,7 +264,7 @@ def test_what_is_proved_in_time_is_listed_and_the_rest_is_named() -> None:
     assert "before the optimum was proved" in found.unproved
     shown = best(model, 4, time=0.0)
     assert shown.to_dict()["status"] == "bounded"
-    assert [*best(model, 4, time=0.0).lines()][-1].startswith("the list is incomplete: the time was over")
+    assert [*best(model, 4, time=0.0).lines()][-1].startswith("the list is incomplete: the time ended")
 
 
 def test_an_assignment_without_a_proof_of_its_rank_is_not_listed() -> None:
@@ -368,7 +368,7 @@ def test_repr_shows_the_next_assignments_and_takes_none() -> None:
     [
         (["satellite", "--best", "2", "--query", "count"], "--best goes with --query optimum only"),
         (["satellite", "--best", "2", "--query", "sample"], "--best goes with --query optimum only"),
-        (["satellite", "--best", "2", "--gap", "2"], "--gap is for one optimum"),
+        (["satellite", "--best", "2", "--gap", "2"], "--gap is for a single optimum"),
         (["satellite", "--all-optimal", "--within", "2"], "leave out --within"),
         (["satellite", "--within", "x"], "within is 'x'"),
         (["fields", "--best", "2", "--workdir", "run"], "'workdir' does not apply"),

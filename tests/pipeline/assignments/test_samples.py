@@ -409,7 +409,7 @@ def test_parquet_without_pyarrow_is_refused_before_anything_is_drawn(
         ),
         (
             ["diagnosis", "--query", "sample", "--samples", "3", "--out", "a.csv", "--gap", "1"],
-            "--gap is for one optimum",
+            "--gap is for a single optimum",
         ),
         (["satellite", "--query", "sample", "--samples", "3", "--out", "a.csv"], "need a temperature"),
     ],

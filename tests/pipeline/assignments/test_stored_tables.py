@@ -119,10 +119,10 @@ def test_where_all_cells_are_refused_few_possible_ones_are_rows_and_that_is_said
         found = best(model, 5, memory="600kB")
         assert found.plan is not None
         assert found.plan.rows_stored
-        assert any("tables are rows, as" in note for note in found.notes)
+        assert any("tables are sparse, because" in note for note in found.notes)
         assert values(found) == [each.log10 for each in exact]
         drawn = sample(model, 50, memory="900kB")
-        assert any("tables are rows, as" in note for note in drawn.notes)
+        assert any("tables are sparse, because" in note for note in drawn.notes)
         with pytest.raises(BudgetError):
             best(model, 5, memory="600kB", representation="dense")
 

@@ -157,7 +157,7 @@ def test_times_of_day() -> None:
     now = datetime(2026, 3, 1, 12, 0, 0)
     assert seconds_until("12:30", now) == 1800
     assert seconds_until("11:00", now) == 23 * 3600
-    with pytest.raises(bucketflow.ModelError, match="no time of day"):
+    with pytest.raises(bucketflow.ModelError, match="not a time of day"):
         seconds_until("25:00", now)
 
 

@@ -240,7 +240,7 @@ def test_variables_that_are_counted_alone_and_those_of_marginal_map(tmp_path: Pa
         assert row["answer"]["assignment"] == best.assignment
         assert row["answer"]["log10"] == pytest.approx(best.log10)
     told = [row["message"] for row in found[7:]]
-    assert "'x9' is no variable of the model" in told[0]
+    assert "'x9' is not a variable of the model" in told[0]
     assert "variables must be a file, x,y or a list of names; found int" in told[2]
     assert bucketflow.batch(tmp_path / "list.jsonl", tmp_path / "out").reused == 7
     (tmp_path / "two.query").write_text("1 0\n")

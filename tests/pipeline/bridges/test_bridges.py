@@ -282,7 +282,7 @@ def test_arrays(flat: bool) -> None:
         (([2], [[0]], []), "each factor needs a scope and a table, found 1 scopes and 0 tables"),
         (([2], [[1]], [[1, 2]]), "factor 0 is over variable 1, and variables are from 0 to 0"),
         (([2], [[-1]], [[1, 2]]), "factor 0 is over variable -1"),
-        (([2], [["a"]], [[1, 2]]), "the scope of factor 0 are integers"),
+        (([2], [["a"]], [[1, 2]]), "the scope of factor 0 must be integers"),
         (([2, 2], [[0, 1]], [[1, 2, 3]]), "shape"),
     ],
 )

@@ -246,7 +246,7 @@ def test_lines_fit_eighty_columns(monkeypatch: pytest.MonkeyPatch, odd: Path) ->
 def test_what_is_asked_stands_under_question(command: str) -> None:
     """Under the last heading are files and forms of the answer alone."""
     others = in_process(command, "--help").partition("\nOptions:\n")[2]
-    allowed = {"--json", "--out", "--uai-out", "--graph", "-h,"}
+    allowed = {"--json", "--out", "--uai-out", "--graph", "--log", "--log-level", "--metrics", "-h,"}
     assert {line.split()[0] for line in others.splitlines() if line.startswith("  -")} <= allowed
 
 

@@ -178,7 +178,7 @@ WRONG = [
     ({"predicate": "exec(A,B)"}, "found the operator 'exec', which is none of neg, abs"),
     ({"predicate": "__import__(os)"}, "found 'os', which is no parameter"),
     ({"predicate": "le(A,B,C)"}, "found le of 3 arguments"),
-    ({"predicate": "le(A,le(B,C))"}, "found le of an argument that is no integer value"),
+    ({"predicate": "le(A,le(B,C))"}, "found le of an argument that is not of type integer"),
     ({"predicate": "add(A,B)"}, "expected a predicate of boolean values, found one of integer values"),
     ({"predicate": "if(A,true,false)"}, "found an if of anything but a boolean value"),
     ({"predicate": "le(A,99999999999999999999)"}, "found a number of too many digits"),

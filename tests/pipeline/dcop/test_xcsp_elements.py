@@ -148,13 +148,13 @@ def test_counts_that_are_wrong_are_noted(name: str, tmp_path: Path) -> None:
     dcop = read(f"{XML[:value]}{said}{XML[value + 1 :]}", tmp_path)
     (note,) = dcop.notes
     assert note.startswith(f"the attribute '{name}' of <{tag}> (line ")
-    assert f"is wrong: it says '7', and there are {XML[value]}" in note
+    assert f"is wrong: it says '7', but there are {XML[value]}" in note
     assert costs(dcop) == [None, 2, None, 7]
     assert bucketflow.solve(dcop.model).notes == (note,)
 
 
 NOTED = [
-    ("presentation", 'maxConstraintArity="3"', "is wrong: it says '3', and there are 2"),
+    ("presentation", 'maxConstraintArity="3"', "is wrong: it says '3', but there are 2"),
     ("presentation", 'nbSolutions="2"', "is not compared with answers"),
     ("presentation", 'minViolatedConstraints="0"', "is not compared with answers"),
     ("presentation", 'solution="0 1"', "is not compared with answers"),

@@ -164,7 +164,7 @@ def test_chains_and_tables_answer_alike(read: Read) -> None:
 
 def test_hidden_chance_is_told_where_it_is_written(read: Read, tmp_path: Path) -> None:
     notes = bucketflow.save(read(wide_noisy_or(60), "a.xdsl"), tmp_path / "b.uai")
-    assert "59 hidden variables, the last ones, are variables of the file, over which an optimum" in notes[-1]
+    assert "59 hidden variables, the last ones, are variables of the file, so that an optimum" in notes[-1]
     log10 = bucketflow.solve(load(tmp_path / "b.uai"), "partition", evidence={"x60": 1}).log10
     assert log10 == pytest.approx(math.log10(0.98 * 0.95**60), abs=1e-9)
 

@@ -159,7 +159,7 @@ def test_a_search_that_fails_is_said_and_is_the_last(caplog: pytest.LogCaptureFi
     for name in expected:
         assert found[name] == pytest.approx(expected[name], rel=1e-12)
     assert len(begun) == 1
-    assert "no better plan was searched for: lost" in caplog.text
+    assert "the search for a better plan failed: lost" in caplog.text
 
 
 def test_searches_grow_with_what_propagations_took() -> None:

@@ -129,6 +129,7 @@ def test_refusals_without_an_assignment_name_one_bound(kind: Any, known: str, me
     functions = [(tuple(pair), np.eye(30, dtype=np.int64)) for pair in ("ab", "bc", "ca")]
     model = bucketflow.Model.build(kind, dict.fromkeys("abc", 30), functions)
     with pytest.raises(
-        bucketflow.BudgetError, match=f"the optimum is {known}.*, but no assignment with this value is known; give more"
+        bucketflow.BudgetError,
+        match=f"the optimum is {known}.*, but no assignment with this value is known; give a larger",
     ):
         bucketflow.solve(model, method=method, prune=False, memory=1)

@@ -175,7 +175,7 @@ def test_a_killed_command_goes_on(tmp_path: Path) -> None:
     assert stopped(40, signal.SIGKILL, *asked).returncode == -signal.SIGKILL
     other = CliRunner().invoke(main, ["resume", str(workdir)])
     assert other.exit_code == 2
-    assert f"go on with: bucketflow bound {file} --query optimum --workdir {workdir}" in other.output
+    assert f"continue with: bucketflow bound {file} --query optimum --workdir {workdir}" in other.output
     ran = CliRunner().invoke(main, [str(each) for each in asked])
     assert ran.exit_code == 0, ran.output
     found = json.loads(ran.output)

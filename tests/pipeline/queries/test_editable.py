@@ -83,7 +83,7 @@ def test_rows_and_potentials_are_added() -> None:
 @pytest.mark.parametrize(
     ("scope", "values", "message"),
     [
-        ("z", [1, 2, 3], "'z', which is not a variable of the model"),
+        ("z", [1, 2, 3], "'z', but this is not a variable of the model"),
         ("a", [1, 2], "has values of shape"),
         ("a", [1, 2, "many"], "'many', which is not a number"),
         ("a", [1, 2, float("nan")], "a whole number"),

@@ -129,7 +129,7 @@ def test_what_is_no_marginal_map_is_refused() -> None:
         bucketflow.solve(model, "mmap")
     with pytest.raises(ModelError, match="maximize goes with the query mmap, not with the optimum"):
         bucketflow.solve(model, maximize=["x0"])
-    with pytest.raises(ModelError, match="'y' is no variable of the model"):
+    with pytest.raises(ModelError, match="'y' is not a variable of the model"):
         bucketflow.solve(model, "mmap", maximize=["y"])
     with pytest.raises(ModelError, match="a cost network has no sums to maximise"):
         bucketflow.solve(grid(2, 2, 2), "mmap", maximize=["x0"])

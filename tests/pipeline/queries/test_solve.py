@@ -112,7 +112,7 @@ def test_unknown_names_are_refused() -> None:
     for name in ("order", "tree", "fit"):
         with pytest.raises(bucketflow.ModelError, match=f"unknown {name} 'nonsense'"):
             bucketflow.solve(model, **{name: "nonsense"})
-    with pytest.raises(bucketflow.ModelError, match="lacks"):
+    with pytest.raises(bucketflow.ModelError, match="omits"):
         bucketflow.solve(model, order=[model.names[0]])
 
 

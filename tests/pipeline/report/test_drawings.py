@@ -83,7 +83,7 @@ def test_large_models_are_drawn_as_communities(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr("bucketflow.pipeline.drawings.network_picture.find_spec", lambda name: None)
     with (
         DisplayPolicy.using(network_nodes=100),
-        pytest.raises(bucketflow.BucketflowError, match=r"by its communities, which networkx finds: .*draw"),
+        pytest.raises(bucketflow.BucketflowError, match=r"by its communities, and finding them needs networkx: .*draw"),
     ):
         model.draw()
 

@@ -45,8 +45,8 @@ def test_figures_and_drawings_go_into_files(tmp_path: Path) -> None:
     ElementTree.parse(tmp_path / "b.svg")
     with pytest.raises(ModelError, match=r"to a \.html file"):
         result.plot().save(tmp_path / "a.png")
-    with pytest.raises(ModelError, match=r"a \.svg or \.html file"):
-        result.plan.draw().save(tmp_path / "a.png")
+    with pytest.raises(ModelError, match=r"a \.svg, \.html, \.png or \.pdf file"):
+        result.plan.draw().save(tmp_path / "a.jpg")
     with pytest.raises(ModelError, match="cannot write"):
         Html("").save(tmp_path / "none" / "a.html")
 

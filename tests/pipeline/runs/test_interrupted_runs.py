@@ -1,5 +1,7 @@
 """Runs and questions that were interrupted at any line: asked again, or resumed, they answer as if nothing was."""
 
+# ruff: noqa: F401, F811
+
 from __future__ import annotations
 
 import shutil
@@ -18,7 +20,7 @@ from bucketflow.pipeline.plans.planner import forget_plans
 from bucketflow.tasks.rows.ordering import forget_layouts
 from tests.interrupting import Interrupted, at_every_line
 from tests.models import grid
-from tests.pipeline.runs.test_damage import RUNS, answer, asked, budget, equal, known_disk  # noqa: F401
+from tests.pipeline.runs.test_damage import RUNS, answer, asked, budget, equal, known_disk
 
 Planned = tuple[Path, dict[str, Any], Callable[..., dict[str, Any]]]
 
@@ -48,7 +50,7 @@ def test_a_question_that_was_interrupted_is_answered_when_it_is_asked_again(name
 
 
 @pytest.fixture(scope="module")
-def planned(tmp_path_factory: pytest.TempPathFactory, known_disk: None) -> Callable[[str], Planned]:  # noqa: F811
+def planned(tmp_path_factory: pytest.TempPathFactory, known_disk: None) -> Callable[[str], Planned]:
     """Make the directory of a run that has its plan, and nothing else yet."""
 
     @cache

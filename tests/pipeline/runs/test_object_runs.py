@@ -3,6 +3,8 @@
 The store is an S3 server of its own process. Requests pass a proxy, which counts them and lets some fail.
 """
 
+# ruff: noqa: F401, F811
+
 from __future__ import annotations
 
 import json
@@ -28,7 +30,7 @@ from bucketflow.storage import lease, ledger
 from bucketflow.storage.object_store import ObjectPath
 from tests.killing import stopped
 from tests.models import grid
-from tests.object_server import Bucket, bucket, buckets, needs_server  # noqa: F401
+from tests.object_server import Bucket, bucket, buckets, needs_server
 from tests.pipeline.runs.test_damage import budget
 
 pytestmark = needs_server
@@ -91,7 +93,7 @@ def without_answer(run: str) -> None:
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_answers_are_those_of_a_local_run(name: str, bucket: Bucket) -> None:  # noqa: F811
+def test_answers_are_those_of_a_local_run(name: str, bucket: Bucket) -> None:
     _, ask = question(name)
     run, wanted = f"{bucket.url}run", expected(name)
     assert same(ask(run), wanted)
@@ -129,7 +131,10 @@ def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("no_pause")
 @pytest.mark.parametrize(("name", "receipts"), [("slices", 1), ("spilled", 4)])
 def test_a_run_that_was_killed_goes_on_without_what_was_finished(
-    name: str, receipts: int, bucket: Bucket, tmp_path: Path  # noqa: F811
+    name: str,
+    receipts: int,
+    bucket: Bucket,
+    tmp_path: Path,
 ) -> None:
     path, flags = model_file(name, tmp_path)
     run = f"{bucket.url}run"
@@ -148,7 +153,10 @@ def test_a_run_that_was_killed_goes_on_without_what_was_finished(
     [("lock", True), ("plan.json", False), ("/c.", True), ("ledger/", False), ("ledger/", True), ("result.json", True)],
 )
 def test_a_run_may_be_killed_at_every_stage(
-    stage: str, forwarded: bool, bucket: Bucket, tmp_path: Path  # noqa: F811
+    stage: str,
+    forwarded: bool,
+    bucket: Bucket,
+    tmp_path: Path,
 ) -> None:
     """At the first request to put something, before it arrives or before its answer does."""
     path, flags = model_file("spilled", tmp_path)
@@ -178,7 +186,7 @@ def test_a_run_may_be_killed_at_every_stage(
     ("name", "how"),
     [("spilled", "missing"), ("spilled", "flipped"), ("spilled marginals", "missing"), ("marginals", "short")],
 )
-def test_lost_and_corrupted_chunks_are_computed_again(name: str, how: str, bucket: Bucket) -> None:  # noqa: F811
+def test_lost_and_corrupted_chunks_are_computed_again(name: str, how: str, bucket: Bucket) -> None:
     _, ask = question(name)
     run = f"{bucket.url}run"
     first = ask(run)
@@ -201,7 +209,7 @@ def test_lost_and_corrupted_chunks_are_computed_again(name: str, how: str, bucke
 
 
 @pytest.mark.parametrize("what", ["plan.json", "zarr.json", "ledger"])
-def test_damaged_records_lead_to_the_same_answer_or_one_sentence(what: str, bucket: Bucket) -> None:  # noqa: F811
+def test_damaged_records_lead_to_the_same_answer_or_one_sentence(what: str, bucket: Bucket) -> None:
     _, ask = question("spilled")
     run = f"{bucket.url}run"
     first = ask(run)
@@ -216,7 +224,7 @@ def test_damaged_records_lead_to_the_same_answer_or_one_sentence(what: str, buck
         assert "plan.json is damaged" in str(error)
 
 
-def test_two_runs_at_the_same_time_are_one(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+def test_two_runs_at_the_same_time_are_one(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lease, "LEASE_SECONDS", 6.0)
     _, ask = question("spilled")
     run, refused = f"{bucket.url}run", list[str]()
@@ -233,7 +241,8 @@ def test_two_runs_at_the_same_time_are_one(bucket: Bucket, monkeypatch: pytest.M
 
 
 def test_a_run_takes_over_from_a_process_that_another_machine_lost(
-    bucket: Bucket, monkeypatch: pytest.MonkeyPatch  # noqa: F811
+    bucket: Bucket,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(lease, "LEASE_SECONDS", 1.0)
     _, ask = question("whole")
@@ -244,7 +253,7 @@ def test_a_run_takes_over_from_a_process_that_another_machine_lost(
 
 
 @pytest.mark.parametrize("how", ["503", "drop", "lose"])
-def test_requests_that_fail_are_sent_again(how: str, bucket: Bucket) -> None:  # noqa: F811
+def test_requests_that_fail_are_sent_again(how: str, bucket: Bucket) -> None:
     """Each request fails once before it is answered, a lost answer too: what was put may have arrived."""
     _, ask = question("spilled sums")
     seen, lock = Counter[tuple[str, str]](), threading.Lock()
@@ -260,7 +269,7 @@ def test_requests_that_fail_are_sent_again(how: str, bucket: Bucket) -> None:  #
     assert len(seen) > 10
 
 
-def test_a_store_that_goes_away_stops_the_run_which_goes_on_later(bucket: Bucket) -> None:  # noqa: F811
+def test_a_store_that_goes_away_stops_the_run_which_goes_on_later(bucket: Bucket) -> None:
     _, ask = question("spilled")
     run, gone = f"{bucket.url}run", list[str]()
 
@@ -277,14 +286,14 @@ def test_a_store_that_goes_away_stops_the_run_which_goes_on_later(bucket: Bucket
     assert same(ask(run), expected("spilled"))
 
 
-def test_a_folder_of_something_else_is_refused(bucket: Bucket) -> None:  # noqa: F811
+def test_a_folder_of_something_else_is_refused(bucket: Bucket) -> None:
     (ObjectPath.of_url(f"{bucket.url}run") / "holiday.jpg").put(b"1")
     _, ask = question("whole")
     with pytest.raises(bucketflow.IncompatibleRunError, match=r"holds 'holiday\.jpg' and no plan\.json"):
         ask(f"{bucket.url}run")
 
 
-def test_a_bucket_that_is_not_there_is_one_sentence(bucket: Bucket) -> None:  # noqa: F811
+def test_a_bucket_that_is_not_there_is_one_sentence(bucket: Bucket) -> None:
     done = CliRunner().invoke(main, ["solve", "satellite", "--workdir", "s3://nosuchbucket-here/run"])
     assert done.exit_code == 2
     assert len(done.stderr.strip().splitlines()) == 1
@@ -292,7 +301,7 @@ def test_a_bucket_that_is_not_there_is_one_sentence(bucket: Bucket) -> None:  # 
 
 
 @pytest.mark.parametrize("name", ["spilled", "marginals"])
-def test_a_run_is_inspected_and_reported(name: str, bucket: Bucket, tmp_path: Path) -> None:  # noqa: F811
+def test_a_run_is_inspected_and_reported(name: str, bucket: Bucket, tmp_path: Path) -> None:
     path, flags = model_file(name, tmp_path)
     for place in (f"{bucket.url}run", str(tmp_path / "run")):
         done = CliRunner().invoke(main, [command_of(name), str(path), *flags, "--workdir", place])
@@ -314,7 +323,7 @@ def test_a_run_is_inspected_and_reported(name: str, bucket: Bucket, tmp_path: Pa
 
 
 @pytest.mark.parametrize("finished", [True, False])
-def test_zarr_opens_the_tables_through_its_own_stores(finished: bool, bucket: Bucket) -> None:  # noqa: F811
+def test_zarr_opens_the_tables_through_its_own_stores(finished: bool, bucket: Bucket) -> None:
     import zarr
     from obstore.store import S3Store
     from zarr.storage import ObjectStore
@@ -352,7 +361,7 @@ def test_zarr_opens_the_tables_through_its_own_stores(finished: bool, bucket: Bu
     assert all(np.array_equal(again[key][...], arrays[key][...]) for key in arrays)
 
 
-def test_kept_tables_and_bounds_are_stored(bucket: Bucket) -> None:  # noqa: F811
+def test_kept_tables_and_bounds_are_stored(bucket: Bucket) -> None:
     model = grid(5, 5, 3)
     bucketflow.solve(model, workdir=f"{bucket.url}kept", keep_tables=0)
     assert len(chunks(f"{bucket.url}kept")) > 5
