@@ -248,9 +248,11 @@ def _saved(
 def _numbered(path: str, entries: Iterable[Entry], base: Path, query: str, keep_bad: bool = False) -> list[Row]:
     """Read the rows of all entries; files are seen from a folder.
 
-    A line that is no row becomes a row with a problem if ``keep_bad``, and is an error otherwise.
+    A line that is no row becomes a row with a problem if ``keep_bad`` and another line is a row. Otherwise it is an
+    error.
     """
     rows: list[Row] = []
+    bad = list[FormatError]()
     for line, entry in entries:
         try:
             if isinstance(entry, FormatError):
@@ -259,11 +261,14 @@ def _numbered(path: str, entries: Iterable[Entry], base: Path, query: str, keep_
         except FormatError as error:
             if not keep_bad:
                 raise
+            bad.append(error)
             found = [Row(0, "", "", query, problem=str(error))]
         for row in found:
             number = len(rows) + 1
             problem = row.problem and f"row {number}, {row.problem}"
             rows.append(replace(row, number=number, name=row.name or str(number), problem=problem))
+    if bad and len(bad) == len(rows):
+        raise bad[0]
     return rows
 
 
@@ -391,7 +396,10 @@ def _yaml_entries(source: Source) -> Iterator[Entry]:
     if not isinstance(root.value, list):
         raise FormatError(path, root.line, "a list of questions", shown(root))
     for part in root.value:
-        yield part.line, _mapping(path, part.line, _plain(part))
+        try:
+            yield part.line, _mapping(path, part.line, _plain(part))
+        except FormatError as error:
+            yield part.line, error
 
 
 def _plain(part: YamlNode) -> Any:

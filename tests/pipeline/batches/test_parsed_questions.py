@@ -1,4 +1,4 @@
-"""Questions in other words are asked once; lists and answers as tables in Parquet and Arrow; bad lines are failed rows."""
+"""Questions in other words are asked once; lists and answers as tables; bad lines are failed rows."""
 
 from __future__ import annotations
 
