@@ -260,7 +260,7 @@ def test_the_command_line(folder: Path) -> None:
     assert done.returncode == 5
     assert json.loads(done.stdout)["answered"] == 6
     events = [json.loads(line) for line in done.stderr.splitlines()]
-    assert [e["event"] for e in events if e.get("event", "row") != "row"] == ["begin", "prices", "end"]
+    assert [e["event"] for e in events if e.get("event", "row") != "row"] == ["begin", "prices", "prices", "end"]
     again = subprocess.run(command, capture_output=True, text=True)
     assert "(7 by an earlier run)" in again.stdout
 
