@@ -1,4 +1,4 @@
-"""Which workers of a cluster get tasks of a run: those of this build that have the memory for one of its tasks."""
+"""Choosing the workers for the tasks of a run: workers of this build that have the memory for a task."""
 
 from __future__ import annotations
 

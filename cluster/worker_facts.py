@@ -1,8 +1,8 @@
-"""What workers report before they get tasks: their build of bucketflow, and the memory of one of their tasks.
+"""Reports of workers before they get tasks: their build of bucketflow, and the memory of one of their tasks.
 
 A task of a worker with ``t`` threads may use ``min(0.6 L - P, 0.8 A t / T - P) / t`` bytes. ``L`` is the memory limit
-that Dask enforces, ``A`` the memory that is available on the worker's machine or in its control group, ``T`` the number
-of threads of all workers on that machine, and ``P`` the memory of a process without tables.
+that Dask enforces. ``A`` is the memory that is available on the worker's machine or in its control group. ``T`` is the
+number of threads of all workers on that machine, and ``P`` the memory of a process without tables.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class WorkerFacts:
 
     @property
     def most_task_bytes(self) -> float:
-        """What its memory limit allows the tables of one task; infinite without a limit."""
+        """The bytes that its memory limit allows the tables of one task; infinite without a limit."""
         return limited_bytes(self.limit_bytes) // self.threads if self.limit_bytes else math.inf
 
 
@@ -64,7 +64,7 @@ class TaskMemory:
 
 
 def describe_worker(sample: bytes, dask_worker: Any) -> dict[str, Any]:
-    """Return what this worker reports; plain types, which any other build can read.
+    """Return the report of this worker, in plain types that any other build can read.
 
     Parameters
     ----------
@@ -88,7 +88,7 @@ def describe_worker(sample: bytes, dask_worker: Any) -> dict[str, Any]:
 
 
 def worker_facts(client: Any, addresses: Collection[str] | None = None, task: object = None) -> list[WorkerFacts]:
-    """Ask workers, by default all of a cluster, and refuse those of another build.
+    """Ask workers, by default all of a cluster, and refuse a worker of another build.
 
     Parameters
     ----------

@@ -54,7 +54,7 @@ class LockFile(FileIO):
 
 
 def is_lock(path: Place) -> bool:
-    """Whether a file is that of a lock."""
+    """Whether a file belongs to a lock."""
     return path.name == LOCK or path.name.startswith(_LEASE)
 
 
@@ -74,7 +74,7 @@ def _lock_file(folder: Path, flags: int) -> LockFile:
 
 
 def try_lock(file: LockFile) -> bool:
-    """Take the lock of an open file, if nobody else holds it; closing the file releases it.
+    """Take the lock of an open file, unless another process holds it; closing the file releases it.
 
     Raises
     ------
