@@ -160,7 +160,7 @@ def test_no_worker_dies_of_the_default_budget(limited: Cluster, tmp_path: Path) 
         assert found.dask.tasks > 2
         assert found.plan.peak_bytes <= 100_000_000
         refused = "a task may take 300 MB, and no worker has that: tcp.*has a memory limit of 500 MB, 100 MB for"
-        with pytest.raises(bucketflow.BudgetError, match=refused + ".*ask again with --memory 100MB"):
+        with pytest.raises(bucketflow.BudgetError, match=refused + ".*repeat the query with --memory 100MB"):
             bucketflow.solve(model, method="dense", client=client, memory="300MB")
     assert "memory budget" not in (tmp_path / "worker.log").read_text()
     asked = ["plan", str(tmp_path / "grid.wcsp"), "--method", "dense", "--scheduler", limited.address]
