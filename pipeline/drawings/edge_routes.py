@@ -92,8 +92,8 @@ class _Obstacles:
         )
         best: list[Point] | None = None
         for corner in corners[:_CORNERS]:
-            inside = (self._low < corner) & (corner < self._high)
-            if corner in (a, b) or inside.all(axis=1).any():
+            at = np.array(corner)
+            if corner in (a, b) or bool(((self._low < at) & (at < self._high)).all(axis=1).any()):
                 continue
             first = self.way(a, corner, depth - 1)
             second = None if first is None else self.way(corner, b, depth - 1)
