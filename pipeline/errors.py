@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from functools import wraps
 from inspect import unwrap
 from itertools import islice
-from math import log2
+from math import isfinite, log2
+from numbers import Integral
 from os import PathLike
 from types import FunctionType
 from typing import Any, ParamSpec, TypeVar
@@ -26,8 +27,8 @@ _LONG_WORD = re.compile(rf"[^\s/]{{{_LONGEST_WORD + 1},}}")
 _LONGEST_MESSAGE = 2000
 # Words that one which is not known is compared with: some tenth of a second.
 _COMPARED_WORDS = 20_000
-# Sums of numbers about 1 are right to this many digits after the point.
-_NOISE_DIGITS = 12
+#: Sums of numbers about 1 are right to this many digits after the point.
+NOISE_DIGITS = 12
 # Hopeless plans need more than any float says.
 _LARGEST = 1 << 1000
 
@@ -45,7 +46,7 @@ def message(text: str) -> str:
 
 def logarithm(value: float) -> str:
     """Write log10 of a probability with twelve digits; the rounding of sums about 1 is not shown."""
-    return f"{round(value, _NOISE_DIGITS) + 0.0:.12g}"
+    return f"{round(value, NOISE_DIGITS) + 0.0:.12g}"
 
 
 def rounded_sum(value: float, digits: int = 6) -> str:
@@ -54,7 +55,20 @@ def rounded_sum(value: float, digits: int = 6) -> str:
     >>> rounded_sum(1.7e-16), rounded_sum(-3e-17), rounded_sum(0.12345678)
     ('0', '0', '0.123457')
     """
-    return f"{round(value, _NOISE_DIGITS) + 0.0:.{digits}g}"
+    return f"{round(value, NOISE_DIGITS) + 0.0:.{digits}g}"
+
+
+def short_number(value: float, digits: int = 4) -> str:
+    """Write a number as tables and bars have it: an integer exactly, another number with a few digits.
+
+    A tiny probability is no rounding noise, so it is not shown as 0; see :func:`rounded_sum` for sums.
+
+    >>> short_number(1234567), short_number(0.123456), short_number(-0.0), short_number(float("-inf"))
+    ('1,234,567', '0.1235', '0', '-∞')
+    """
+    if isinstance(value, Integral):
+        return f"{int(value):,}"
+    return f"{value or 0.0:.{digits}g}" if isfinite(value) else "∞" if value > 0 else "nan" if value != value else "-∞"
 
 
 def power_of_ten(log10: float) -> str:
@@ -82,6 +96,15 @@ def format_bytes(count: int) -> str:
             return f"{value:.0f} {unit}" if unit == "B" else f"{value:.3g} {unit}"
         value /= 1000
     raise AssertionError
+
+
+def counted(count: int, noun: str) -> str:
+    """Write how many things there are.
+
+    >>> counted(1, "parameter"), counted(1200, "parameter")
+    ('1 parameter', '1,200 parameters')
+    """
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def enough_bytes(count: int) -> str:

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..api.solve import solve
-from ..errors import BudgetError, ModelError, checks_keywords
+from ..errors import BudgetError, ModelError, checks_keywords, counted, logarithm
 from ..gates.circuit import CircuitGraph
 from ..gates.circuit_policy import CircuitPolicy
 from ..models.cases import Cases
@@ -73,7 +73,8 @@ class CircuitReport:
         """Return the result as printable lines."""
         if self.faults:
             return list(self.faults)
-        shown = f"{self.nodes:,} nodes, {self.edges:,} edges, {self.count:,} assignments, log10 {self.log10:.12g}"
+        sizes = (self.nodes, "node"), (self.edges, "edge"), (self.count, "assignment")
+        shown = f"{', '.join(counted(*size) for size in sizes)}, log10 {logarithm(self.log10)}"
         has = "; its assignments and its sum equal the model's" if self.compared else ""
         return [f"smooth, deterministic and decomposable{has}", shown]
 
@@ -234,7 +235,7 @@ def _model_faults(found: Circuit, model: Model, log10: float, count: int) -> lis
     plain = Model("markov", model.names, model.dims, model.states, model.functions)
     answer = solve(plain, "partition", evidence=given).log10
     if not _is_close(log10, total := -math.inf if answer is None else answer):
-        faults.append(f"log10 of the circuit's sum is {log10:.12g}, of the model's {total:.12g}")
+        faults.append(f"log10 of the circuit's sum is {logarithm(log10)}, of the model's {logarithm(total)}")
     return faults
 
 
@@ -390,5 +391,6 @@ def _value_faults(found: Circuit, model: Model) -> list[str]:
     logs = found.log10(Cases(len(draws), dict(enumerate(draws.T))))
     for states, log10 in zip(draws.tolist(), logs.tolist(), strict=True):
         if not _is_close(log10, expected := model.log10_value(states)):
-            return [f"log10 of {model.shown(states)} is {log10:.12g} in the circuit, {expected:.12g} in the model"]
+            logs = f"{logarithm(log10)} in the circuit, {logarithm(expected)} in the model"
+            return [f"log10 of {model.shown(states)} is {logs}"]
     return []

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..errors import counted, logarithm
 from .ending import guarded
 from .options import Grouped, json_option, names, no_check_option, options_of, print_notes
 
@@ -151,4 +152,4 @@ def _line(facts: dict[str, Any]) -> str:
     if facts["impossible_step"] is not None:
         return f"infeasible  what is observed at step {facts['impossible_step']:,} is impossible after what came before"
     log10 = facts["log10"] if facts["query"] == "path" else facts["log10_evidence"]
-    return f"{facts['steps']:,} steps in {facts['out']}, log10 {log10:.12g}"
+    return f"{counted(facts['steps'], 'step')} in {facts['out']}, log10 {logarithm(log10)}"

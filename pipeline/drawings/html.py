@@ -9,7 +9,7 @@ from html import escape
 from os import PathLike
 from typing import Any, Final
 
-from ..errors import ModelError
+from ..errors import ModelError, short_number
 from ..local_paths import local_path
 from ..written_files import whole_text
 from .display_policy import DisplayPolicy
@@ -81,10 +81,8 @@ def cell(value: Any) -> str:
 
 
 def number_text(value: float) -> str:
-    """Write a number as bars and cells have it."""
-    if isinstance(value, int):
-        return f"{value:,}"
-    return f"{value:.4g}" if math.isfinite(value) else "∞" if value > 0 else "" if math.isnan(value) else "-∞"
+    """Write a number as bars and cells have it; what is not known is empty."""
+    return "" if value != value else short_number(value)
 
 
 def bar(share: float, second: bool = False) -> str:

@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..errors import counted
+
 Array = NDArray[Any]
 # A piece of gates in files with more runs of one kind is sorted by kind; runs are read as they stand.
 _MOST_RUNS = 64
@@ -231,7 +233,8 @@ class CircuitGraph:
 
     def __repr__(self) -> str:
         named = f" of {self.source!r}" if self.source else ""
-        return f"<circuit{named}: {len(self.variables.dims):,} variables, {self.nodes:,} nodes, {self.edges:,} edges>"
+        sizes = (len(self.variables.dims), "variable"), (self.nodes, "node"), (self.edges, "edge")
+        return f"<circuit{named}: {', '.join(counted(*size) for size in sizes)}>"
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from ctypes import c_ssize_t
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -160,6 +160,9 @@ def _objects(cells: Array) -> tuple[list[Any], Array]:
 class CaseMarginals(Mapping[str, Array]):
     """Posteriors of several cases.
 
+    The posteriors of a variable are a :class:`.LabelledArray` with an axis ``case`` and an axis of its states:
+    ``found["Storm"][3]`` is the distribution in case 3, and ``found["Storm"][:, "yes"]`` one probability for each case.
+
     Parameters
     ----------
     model : Model
@@ -180,6 +183,7 @@ class CaseMarginals(Mapping[str, Array]):
     model: Model
     tables: dict[str, Array]
     log10_evidence: Array
+    _ROW: ClassVar[str] = "case"
 
     @property
     def possible(self) -> Array:
@@ -194,7 +198,10 @@ class CaseMarginals(Mapping[str, Array]):
     def __getitem__(self, name: str) -> Array:
         if name not in self.tables:
             raise MissingNameError(f"no posteriors of {name!r}{meant(name, self.tables)}")
-        return self.tables[name]
+        from ..results.labelled_array import LabelledArray
+
+        table = self.tables[name]
+        return LabelledArray(table, (self._ROW, name), (range(len(table)), self.model.state_labels(name)))
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.tables)

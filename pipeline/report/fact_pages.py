@@ -11,10 +11,21 @@ from typing import Any
 from ...storage.files import Place
 from ..drawings import charts
 from ..drawings.display_policy import DisplayPolicy
-from ..errors import IncompatibleRunError, format_bytes, format_cells, printable, shown_number
+from ..errors import (
+    IncompatibleRunError,
+    format_bytes,
+    format_cells,
+    printable,
+    rounded_sum,
+    short_number,
+    shown_number,
+)
 from .runs import Sections
 
 _COLUMNS = ("row", "name", "model", "query", "evidence", "status", "value", "log10", "message", "seconds")
+
+# Numbers that are right however small they are.
+_PROBABILITIES = frozenset(("likelihood", "posterior", "probability", "value"))
 
 
 def is_batch(folder: Place) -> bool:
@@ -163,7 +174,9 @@ def _shown(name: str, value: Any) -> str:
     if isinstance(value, int):
         return _count(name, value)
     if isinstance(value, float):
-        return shown_number(value) if name.startswith("log10") else f"{value:.6g}"
+        if name.startswith("log10"):
+            return shown_number(value)
+        return short_number(value, 6) if name in _PROBABILITIES else rounded_sum(value)
     if isinstance(value, dict):
         return "; ".join(f"{_words(inner)} {_shown(inner, member)}" for inner, member in value.items())
     if isinstance(value, list):

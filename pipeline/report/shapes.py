@@ -25,8 +25,11 @@ class ShapeError(Exception):
     """
 
     def __init__(self, expected: str, found: str):
+        super().__init__(expected, found)
         self.expected, self.found = expected, found
-        super().__init__(f"expected {expected}, found {found}")
+
+    def __str__(self) -> str:
+        return f"expected {self.expected}, found {self.found}"
 
 
 def _plain(words: str, *kinds: type) -> Shape:

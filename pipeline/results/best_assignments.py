@@ -11,7 +11,7 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 from ..drawings.shown import first_lines, wrapped
-from ..errors import shown_number
+from ..errors import counted, shown_number
 from ..models.frames import Tabled
 from ..public_names import public
 from .asked import AskedOf
@@ -178,7 +178,8 @@ class BestAssignments(Iterator[RankedAssignment], Tabled):
 
     def _lines_of(self, found: Iterator[RankedAssignment]) -> Iterator[str]:
         if self.optimal_count is not None:
-            yield f"{self.optimal_count:,} assignments are as good as the best"
+            verb = "is" if self.optimal_count == 1 else "are"
+            yield f"{counted(self.optimal_count, 'assignment')} {verb} as good as the best"
         first: Mapping[str, str | int] = {}
         for each in found:
             worth = each.log10 if each.value is None else each.value

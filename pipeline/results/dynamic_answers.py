@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,7 @@ Array = NDArray[Any]
 @public
 @dataclass(frozen=True, eq=False, repr=False)
 class StepMarginals(CaseMarginals):
-    """Posteriors of the variables of a slice, at each of some steps.
+    """Posteriors of the variables of a slice, at each of some steps: arrays with an axis ``step``.
 
     Parameters
     ----------
@@ -50,6 +50,7 @@ class StepMarginals(CaseMarginals):
 
     impossible_step: int | None = None
     told: tuple[str, ...] = ()
+    _ROW: ClassVar[str] = "step"
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -110,7 +111,7 @@ class StatePath:
         return len(self.states)
 
     def __getitem__(self, name: str) -> Array:
-        """Return the states of one variable, by its name."""
+        """Return the state indices of one variable, by its name; :meth:`to_frame` has their labels."""
         if name not in self.model.index:
             raise ModelError(f"{name!r} is not a variable of a slice")
         return np.asarray(self.states[:, self.model.index[name]])

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice, product
+from numbers import Integral
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..drawings.shown import MOST_LINES, first_lines
-from ..errors import MissingNameError, ModelError, meant, printable
+from ..errors import NOISE_DIGITS, MissingNameError, ModelError, counted, meant, printable, short_number
 from ..models.frames import imported_pandas
 from ..models.model import Model
 from ..public_names import public
@@ -29,7 +30,8 @@ class LabelledArray(np.ndarray[Any, Any]):
     """An array with an axis for each variable and a place for each state; NumPy takes it as any other array.
 
     Index it by a state's label (``p["yes"]``), by labels of several axes (``p["yes", "high"]``), by a mapping of
-    variables to states (``p[{"Storm": "yes"}]``), or by positions, as in NumPy. Arithmetic returns plain arrays.
+    variables to states (``p[{"Storm": "yes"}]``), or by positions, as in NumPy. A slice beside a label keeps its axis
+    (``p["yes", 1:]``). Arithmetic returns plain arrays.
 
     Attributes
     ----------
@@ -77,13 +79,30 @@ class LabelledArray(np.ndarray[Any, Any]):
         if isinstance(key, Mapping):
             chosen = {self._axis(name): state for name, state in key.items()}
         else:
-            chosen = dict(enumerate(key if isinstance(key, tuple) else (key,)))
-        if len(chosen) > self.ndim:
-            raise ModelError(f"{len(chosen)} states are given for {self.ndim} variables: {', '.join(self.variables)}")
-        places = {axis: self._place(axis, state) for axis, state in chosen.items()}
-        found = np.asarray(self)[tuple(places.get(axis, slice(None)) for axis in range(self.ndim))]
-        left = [axis for axis in range(self.ndim) if axis not in places]
-        return LabelledArray(found, *self._labels_of(left)) if left else found
+            chosen = dict(enumerate(self._by_axis(key if isinstance(key, tuple) else (key,))))
+        index = [self._place(axis, chosen.get(axis, slice(None))) for axis in range(self.ndim)]
+        found = np.asarray(self)[tuple(index)]
+        if not all(isinstance(place, slice | Integral) for place in index):
+            return found
+        left = [axis for axis, place in enumerate(index) if isinstance(place, slice)]
+        variables, states = self._labels_of(left)
+        kept = [own[index[axis]] for axis, own in zip(left, states, strict=True)]
+        return LabelledArray(found, variables, kept) if left else found
+
+    def _by_axis(self, key: tuple[Any, ...]) -> list[Any]:
+        """Return the entry for each of the first axes; an ellipsis stands for all states of the axes that it skips."""
+        given = [entry for entry in key if entry is not Ellipsis]
+        if any(entry is None for entry in given) or len(key) - len(given) > 1:
+            raise ModelError("labels go with states, slices and one ellipsis; index np.asarray(...) with other keys")
+        if len(given) > self.ndim:
+            raise ModelError(
+                f"{counted(len(given), 'state')} are given for {counted(self.ndim, 'variable')}: "
+                f"{', '.join(self.variables)}"
+            )
+        if len(given) == len(key):
+            return given
+        at = next(place for place, entry in enumerate(key) if entry is Ellipsis)
+        return [*given[:at], *[slice(None)] * (self.ndim - len(given)), *given[at:]]
 
     def reordered(self, variables: Sequence[str]) -> LabelledArray:
         """Return the same distribution with its axes in another order."""
@@ -165,7 +184,7 @@ class LabelledArray(np.ndarray[Any, Any]):
             return
         headings, rows = self._table(most)
         lead = self.ndim - 1
-        cells = [headings, *([*row[:lead], *map(_number, row[lead:])] for row in rows)]
+        cells = [headings, *([*row[:lead], *map(short_number, row[lead:])] for row in rows)]
         widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
         yield " " * sum(width + 2 for width in widths[:lead]) + printable(self.variables[-1])
         for row in cells:
@@ -173,11 +192,12 @@ class LabelledArray(np.ndarray[Any, Any]):
 
     def _table(self, most: int | None) -> tuple[list[str], list[list[Any]]]:
         """Headings and the first rows: a row for each state of the leading variables, a number for each last state."""
+        numbers = without_noise(np.asarray(self))
         if self.ndim == 1:
-            cells = zip(self.states[0], np.asarray(self).tolist(), strict=True)
+            cells = zip(self.states[0], numbers.tolist(), strict=True)
             return [self.variables[0], ""], [[str(label), number] for label, number in islice(cells, most)]
         rows = islice(
-            zip(product(*self.states[:-1]), np.asarray(self).reshape(-1, self.shape[-1]).tolist(), strict=True),
+            zip(product(*self.states[:-1]), numbers.reshape(-1, self.shape[-1]).tolist(), strict=True),
             most,
         )
         headings = [*self.variables[:-1], *(str(label) for label in self.states[-1])]
@@ -259,8 +279,20 @@ def bar_lines(names: Sequence[Sequence[str]], numbers: Array) -> Iterator[str]:
         An axis for each variable.
     """
     width = sum(max(map(len, labels)) for labels in names) + len(_BETWEEN) * (len(names) - 1)
+    numbers = without_noise(numbers)
     for labels, number, share in zip(product(*names), numbers.ravel(), bar_lengths(numbers).ravel(), strict=True):
-        yield f"  {_BETWEEN.join(labels):<{width}}  {_number(number):<10} {'█' * round(_BAR * share)}".rstrip()
+        yield f"  {_BETWEEN.join(labels):<{width}}  {short_number(number):<10} {'█' * round(_BAR * share)}".rstrip()
+
+
+def without_noise(numbers: Array) -> Array:
+    """Return numbers to be shown: of logarithms and other sums of numbers about 1, rounding noise is 0."""
+    if numbers.dtype.kind != "f" or _are_probabilities(numbers):
+        return numbers
+    return np.round(numbers, NOISE_DIGITS) + 0.0
+
+
+def _are_probabilities(numbers: Array) -> bool:
+    return bool(np.all((numbers >= 0) & (numbers <= 1)))
 
 
 def bar_lengths(numbers: Array) -> Array:
@@ -269,12 +301,8 @@ def bar_lengths(numbers: Array) -> Array:
     A probability is its own length; the lowest of several costs gets the longest bar.
     """
     values = numbers.astype(np.float64)
-    finite = np.isfinite(values)
-    if finite.all() and values.min(initial=0.0) >= 0 and values.max(initial=0.0) <= 1:
+    if _are_probabilities(values):
         return values
+    finite = np.isfinite(values)
     low, high = values[finite].min(), values[finite].max()
     return np.where(finite, 1.0 - (values - low) / max(high - low, 1e-300), 0.0)
-
-
-def _number(value: Any) -> str:
-    return f"{value:.4g}"

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import ModelError, rounded_sum
+from ..errors import ModelError, counted, rounded_sum
 from ..models.frames import Tabled
 from ..models.model import Model
 from ..public_names import public
@@ -166,7 +166,7 @@ class Sensitivity(Tabled):
         return sum(each.fixed.size for each in self.evidences.values())
 
     def __repr__(self) -> str:
-        return f"<sensitivity of P({self.variable}={self.state}) to {len(self):,} parameters>"
+        return f"<sensitivity of P({self.variable}={self.state}) to {counted(len(self), 'parameter')}>"
 
     def slopes(self, function: int) -> Array:
         """Return the derivatives of the posterior by the entries of a function, an axis for each variable of it."""
@@ -237,7 +237,8 @@ class Sensitivity(Tabled):
 
     def lines(self) -> Iterator[str]:
         """Yield what a person reads: the posterior, then the parameters that matter most."""
-        yield f"sensitivity of P({self.variable}={self.state}) = {self.posterior:.6g} to {len(self):,} parameters"
+        to = counted(len(self), "parameter")
+        yield f"sensitivity of P({self.variable}={self.state}) = {self.posterior:.6g} to {to}"
         shown = 0
         for name, value, slope, *ends in islice(self.cells(), 1, _LISTED + 1):
             text = rounded_sum(slope, 4)
@@ -248,7 +249,7 @@ class Sensitivity(Tabled):
             shown += 1
         if left := len(self) - shown:
             why = "less steep" if shown == _LISTED else "without influence: slope 0"
-            yield f"  {left:,} parameters are {why}"
+            yield f"  {counted(left, 'parameter')} {'is' if left == 1 else 'are'} {why}"
 
 
 def _plain(value: Any) -> Any:

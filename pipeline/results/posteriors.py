@@ -16,14 +16,14 @@ from numpy.typing import NDArray
 
 from ..drawings.html import Html, bar, labelled, number_text, shown_rows
 from ..drawings.shown import MOST_LINES, first_lines, wrapped
-from ..errors import MissingNameError, ModelError, logarithm, meant, power_of_ten, printable
+from ..errors import MissingNameError, ModelError, counted, logarithm, meant, power_of_ten, printable
 from ..models.frames import Tabled
 from ..models.model import Model
 from ..plans.plan import Plan
 from ..public_names import public
 from ..written_files import whole_text
 from .asked import AskedOf
-from .labelled_array import JointTables, LabelledArray, bar_lengths, bar_lines
+from .labelled_array import JointTables, LabelledArray, bar_lengths, bar_lines, without_noise
 from .labelled_array import labelled as labelled_table
 from .proof import DaskWork, RowsWork, Tried, plain_number, plan_figures, tried_before, work_before
 
@@ -229,13 +229,13 @@ class Marginals(Mapping[str, LabelledArray], Tabled):
         rows = [self._total(), *(("note", text) for text in self.notes)]
         shown = [(name, self._numbers(name)) for name in self._first_names()]
         left = len(self) - len(shown)
-        told = f"<p>… and {left:,} more variables; to_frame() gives all</p>" if left > 0 else ""
+        told = f"<p>… and {counted(left, 'more variable')}; to_frame() gives all</p>" if left > 0 else ""
         return Html(labelled(rows) + labelled(shown) + told)._repr_html_()
 
     def _numbers(self, name: str) -> str:
         """The states of a variable and their numbers, on one line."""
-        pairs = zip(self._printable_labels(name), self.tables[name], strict=True)
-        return ", ".join(f"{label} {number_text(float(p))}" for label, p in pairs)
+        pairs = zip(self._printable_labels(name), without_noise(self.tables[name]), strict=True)
+        return ", ".join(f"{label} {number_text(p)}" for label, p in pairs)
 
     def _first_names(self) -> list[str]:
         """The first variables, of at most as many states together as an answer shows lines."""
@@ -259,9 +259,9 @@ def posterior_bars(
     lines = []
     for name, labels, table in tables:
         seen = " class='seen'" if name in observed else ""
-        for k, (label, p, share) in enumerate(zip(labels, table, bar_lengths(table), strict=True)):
+        for k, (label, p, share) in enumerate(zip(labels, without_noise(table), bar_lengths(table), strict=True)):
             head = f"<th scope='rowgroup' rowspan='{len(table)}'>{escape(printable(name))}</th>" if k == 0 else ""
-            number = f"<td class='n'>{number_text(float(p))}</td><td>{bar(share)}</td>"
+            number = f"<td class='n'>{number_text(p)}</td><td>{bar(share)}</td>"
             lines.append(f"<tr{seen}>{head}<td>{escape(printable(label, _LABEL))}</td>{number}</tr>")
     caption = f"<caption>{escape(title)} ({escape(unit)})</caption>"
     return Html(f"<table>{caption}{''.join(lines)}</table>", title)

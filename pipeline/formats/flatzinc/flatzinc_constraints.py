@@ -58,12 +58,16 @@ class FlatKind:
     add: Handler
 
 
-@dataclass(frozen=True)
 class FlatZincRefusalError(Exception):
     """The expected and the found argument of a refused constraint."""
 
-    expected: str
-    found: str
+    def __init__(self, expected: str, found: str) -> None:
+        super().__init__(expected, found)
+        self.expected: str = expected
+        self.found: str = found
+
+    def __str__(self) -> str:
+        return f"expected {self.expected}, found {self.found}"
 
 
 def add_constraint(functions: FlatZincFunctions, constraint: FlatConstraint) -> None:

@@ -24,9 +24,12 @@ class GlobalFunctionError(Exception):
     """A global cost function that contradicts itself: the expected and the found property."""
 
     def __init__(self, expected: str, found: str):
-        super().__init__(f"expected {expected}, found {found}")
+        super().__init__(expected, found)
         self.expected: str = expected
         self.found: str = found
+
+    def __str__(self) -> str:
+        return f"expected {self.expected}, found {self.found}"
 
 
 @dataclass

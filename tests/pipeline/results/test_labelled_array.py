@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from typing import Any
 
 import numpy as np
 import pytest
@@ -80,7 +81,7 @@ def test_missing_names_are_answered_with_the_one_that_was_meant() -> None:
         (lambda: found["wet"]["sooked"], "did you mean 'soaked'"),
         (lambda: found["wet"][{"rian": "yes"}], "there is no axis 'rian'"),
         (lambda: found.joint["wet", "rain"], "none was requested"),
-        (lambda: found["wet"]["dry", "dry"], "2 states are given for 1 variables"),
+        (lambda: found["wet"]["dry", "dry"], "2 states are given for 1 variable"),
     ):
         with pytest.raises(ModelError, match=said):
             ask()
@@ -110,3 +111,55 @@ def test_axes_and_labels_must_fit_the_array() -> None:
         LabelledArray(np.zeros(2), ["a"], [["x", "y", "z"]])
     with pytest.raises(ModelError, match="are not the variables"):
         LabelledArray(np.zeros((1, 2)), ["a", "b"], [range(1), range(2)]).reordered(["a"])
+
+
+# Keys that mix labels and slices, and numbers as they are shown.
+
+
+def _cube() -> LabelledArray:
+    return LabelledArray(np.arange(24).reshape(2, 3, 4), ["a", "b", "c"], [["no", "yes"], ["x", "y", "z"], range(4)])
+
+
+@pytest.mark.parametrize(
+    ("key", "plain", "states"),
+    [
+        (("yes", slice(1, 3)), (1, slice(1, 3)), [["y", "z"], [0, 1, 2, 3]]),
+        ((slice(None), "y"), (slice(None), 1), [["no", "yes"], [0, 1, 2, 3]]),
+        ((slice(None, None, -1), "y", 2), (slice(None, None, -1), 1, 2), [["yes", "no"]]),
+        ((..., "y", 3), (slice(None), 1, 3), [["no", "yes"]]),
+        (("no", ..., slice(2)), (0, slice(None), slice(2)), [["x", "y", "z"], [0, 1]]),
+        (({"b": "z", "c": slice(1, 2)}), (slice(None), 2, slice(1, 2)), [["no", "yes"], [1]]),
+    ],
+)
+def test_slices_beside_labels_keep_their_axes(key: Any, plain: Any, states: list[list[Any]]) -> None:
+    cube = _cube()
+    found = cube[key]
+    assert np.array_equal(found, np.asarray(cube)[plain])
+    assert list(map(list, found.states)) == states
+
+
+def test_lists_beside_labels_give_plain_arrays() -> None:
+    cube = _cube()
+    found = cube["yes", [0, 2]]
+    assert np.array_equal(found, np.asarray(cube)[1, [0, 2]])
+    assert not getattr(found, "variables", ())
+
+
+@pytest.mark.parametrize("key", [("yes", None), (..., "yes", ...), ("no", "x", 0, 0)])
+def test_keys_that_labels_do_not_go_with_are_refused(key: Any) -> None:
+    with pytest.raises(ModelError, match=r"labels go with|4 states are given for 3 variables"):
+        _cube()[key]
+
+
+def test_numbers_are_shown_without_noise() -> None:
+    def lines(values: Any) -> str:
+        return "\n".join(LabelledArray(values, ["a"], [["no", "yes"]]).lines())
+
+    assert "no   0\n" in lines(np.array([-3.77e-16, -2.5]))
+    assert "e-16" not in lines(np.array([-3.77e-16, -2.5]))
+    assert "1e-17" in lines(np.array([1e-17, 1.0]))  # a probability is not noise
+    assert "-0" not in lines(np.array([-0.0, 1.0]))
+    assert "1,234,567" in lines(np.array([1_234_567, 3]))  # a cost is exact
+    table = LabelledArray(np.array([[-3.77e-16, -2.5], [1.0, 2.0]]), ["a", "b"], [["no", "yes"]] * 2)
+    assert "e-16" not in repr(table)
+    assert "e-16" not in str(table._repr_html_())
