@@ -7,6 +7,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from functools import cache
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ...tasks.compiler.working_time import told_of_compiling
@@ -49,10 +51,23 @@ def _in_notebook() -> bool:
 
 
 def _is_drawn(hidden: bool) -> bool:
-    """Whether progress is visible: on a terminal, or in a notebook, where rich draws with widgets."""
+    """Whether progress is visible: on a terminal, or in a notebook, where rich draws it with ipywidgets."""
     # while rich draws, it puts an object in place of standard error; before rich 15 that object is no terminal
     stream = getattr(sys.stderr, "rich_proxied_file", sys.stderr)
-    return not hidden and (stream.isatty() or _in_notebook())
+    if hidden or stream.isatty():
+        return not hidden
+    if not _in_notebook():
+        return False
+    if find_spec("ipywidgets") is None:
+        _say_what_is_missing()
+        return False
+    return True
+
+
+@cache
+def _say_what_is_missing() -> None:
+    """Say once in a notebook what progress needs."""
+    print("bucketflow: progress in a notebook needs ipywidgets: pip install ipywidgets", file=sys.stderr)
 
 
 class Status:

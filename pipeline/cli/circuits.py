@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import asdict
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -17,10 +18,10 @@ if TYPE_CHECKING:
     from ..circuits.circuit_model import Circuit
     from ..circuits.making import CircuitMethod
     from ..models.model import Model
+    from ..results.labelled_array import LabelledArray
 
 _QUERIES = ("partition", "optimum", "marginals", "count", "sample")
 _METHODS = ("auto", "buckets", "search")
-_ALL = 1 << 40
 
 
 @click.command("circuit", cls=Grouped)
@@ -78,9 +79,10 @@ def check() -> None:
 @check.command("circuit")
 @click.argument("file")
 @click.argument("model", required=False)
+@option("memory", "Memory budget of the circuit and its evaluation.  [default: most of the free memory]")
 @json_option
 @guarded
-def check_circuit_command(file: str, model: str | None, as_json: bool) -> None:
+def check_circuit_command(file: str, model: str | None, memory: str | None, as_json: bool) -> None:
     """Prove that the circuit in FILE is decomposable, smooth and deterministic, and equals MODEL.
 
     The exit code is 2 if it does not.
@@ -88,7 +90,7 @@ def check_circuit_command(file: str, model: str | None, as_json: bool) -> None:
     from ..circuits.circuit_check import check_circuit
     from ..circuits.circuit_model import load_circuit
 
-    found = check_circuit(load_circuit(file), None if model is None else _read(model))
+    found = check_circuit(load_circuit(file, memory=memory), None if model is None else _read(model, memory))
     if as_json:
         click.echo(json.dumps(found.to_dict()))
     else:
@@ -148,15 +150,43 @@ def evaluate(
         raise click.UsageError("a count covers all assignments of the circuit; give --evidence when you compile it")
     found = load_circuit(file, memory=memory)
     if cases is None:
-        given = one_case(found.model, evidence_of(found.model, evidence))
+        answer = _answer(found, query, one_case(found.model, evidence_of(found.model, evidence)), samples, seed, gpus)
     else:
-        (given,) = read_cases(cases, found.model, _ALL)
-    answer = _answer(found, query, given, samples, seed, gpus)
+        # a chunk of cases at a time is in memory, beside all answers
+        answers = (_answer(found, query, part, samples, seed, gpus) for part in read_cases(cases, found.model))
+        answer = reduce(_joined, answers)
     if as_json:
-        click.echo(json.dumps({"status": "ok", **answer}, allow_nan=False))
+        labels = {name: [*found.model.state_labels(name)] for name in answer.get("marginals", {})}
+        states = {"states": labels} if labels else {}
+        click.echo(json.dumps({"status": "ok", **answer, **states}, allow_nan=False))
         return
     for name, value in answer.items():
-        click.echo(f"{name}  {json.dumps(value)}")
+        if name != "marginals":
+            click.echo(f"{name}  {json.dumps(value)}")
+            continue
+        for variable, rows in value.items():
+            for line in _labelled(found.model, variable, rows).lines():
+                click.echo(line)
+
+
+def _joined(first: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
+    """Return the answers of one chunk of cases and of the next one."""
+    return {
+        key: _joined(value, more[key]) if isinstance(value, dict) else [*value, *more[key]]
+        for key, value in first.items()
+    }
+
+
+def _labelled(model: Model, variable: str, rows: list[list[float]]) -> LabelledArray:
+    """Return posteriors of a variable with labels; of one case without an axis of cases."""
+    import numpy as np
+
+    from ..results.labelled_array import LabelledArray
+
+    states = model.state_labels(variable)
+    if len(rows) == 1:
+        return LabelledArray(rows[0], [variable], [states])
+    return LabelledArray(np.reshape(rows, (len(rows), len(states))), ["case", variable], [range(len(rows)), states])
 
 
 def _answer(found: Circuit, query: str, given: Any, samples: int | None, seed: int, gpus: int | None) -> dict[str, Any]:
@@ -182,10 +212,9 @@ def _finite(values: list[float]) -> list[float | None]:
     return [value if abs(value) < float("inf") else None for value in values]
 
 
-def _read(path: str) -> Model:
-    from ..examples import file_or_example
-    from ..formats.read import load as read
+def _read(path: str, memory: str | None) -> Model:
+    from ..formats.read import load_named
 
-    model = read(file_or_example(path))
+    model = load_named(path, memory)
     print_notes(model.notes)
     return model

@@ -35,6 +35,13 @@ _WRONG = 1
     help="Wall seconds for each figure.",
 )
 @option("gpus", "Also measure GPUs of this machine.")
+@click.option(
+    "--columns",
+    type=click.Choice(["first", "all"]),
+    default="first",
+    show_default=True,
+    help="Columns to print: those that fit 80 characters, or all. --out and --page always have all.",
+)
 @click.option("--out", type=click.Path(path_type=Path), metavar="FILE.json", help="Store all figures.")
 @click.option("--page", type=click.Path(path_type=Path), metavar="FILE.html", help="Write a page; also FILE.md.")
 @guarded
@@ -46,12 +53,14 @@ def reproduce(
     sample: int | None,
     seconds: float,
     gpus: str | None,
+    columns: str,
     out: Path | None,
     page: Path | None,
 ) -> None:
     """Repeat the experiments of a paper.
 
-    The tables show the published figures beside ours. Every answer is checked.
+    The tables show the published figures beside ours. Every answer is checked. Output that is piped or redirected is
+    Markdown.
     """
     from ..api.progress import status_line
     from ..errors import ModelError
@@ -75,23 +84,30 @@ def reproduce(
     instances = Instances(None if folder is None else local_path(folder))
     with status_line(False, "measuring") as status:
         found = compared(asked, instances, gpus, seconds, status.say)
-    _print(found)
+    if sys.stdout.isatty():
+        _print(found, every=columns == "all")
+    else:
+        click.echo(found.to_markdown(every=columns == "all"))
     write(found, out, page)
     if found.wrong:
         say(f"not the known answer: {', '.join(found.wrong)}")
         sys.exit(_WRONG)
 
 
-def _print(found: Comparison) -> None:
+def _print(found: Comparison, *, every: bool) -> None:
+    from ..errors import counted
     from .show_run import print_rows, show, table
 
     print_rows(found.facts)
     for each in found.tables:
         shown = table(each.table.title)
-        for k, heading in enumerate(each.columns):
+        headings = [*each.columns] if every else each.first_columns
+        for k, heading in enumerate(headings):
             shown.add_column(heading, justify="left" if k == 0 else "right", overflow="fold")
-        for cells in each.cells:
+        for cells in each.under(headings):
             shown.add_row(*cells)
+        if not every and (more := len(each.columns) - len(headings)):
+            shown.caption, shown.caption_justify = f"--columns all shows {counted(more, 'more column')}", "left"
         show(shown)
         for line in each.reasons:
             click.echo(line)

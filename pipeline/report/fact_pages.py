@@ -99,7 +99,7 @@ _JOB = ("id", "state", "share")
 def is_evaluation(found: Any) -> bool:
     """Whether ``evaluate`` printed an object: a status and, for each case, a logarithm, or a count or samples."""
     answers = ("log10", "log10_evidence", "count", "samples")
-    known = {"status", "assignments", "marginals", "variables", *answers}
+    known = {"status", "assignments", "marginals", "states", "variables", *answers}
     return isinstance(found, dict) and {*found} <= known and any(name in found for name in answers)
 
 

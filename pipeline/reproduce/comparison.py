@@ -31,6 +31,20 @@ _SHOWN: Mapping[Kind, Mapping[str, str]] = {
     },
 }
 
+# What stands for the seconds of a GPU where cores answered, because they are faster.
+_BY_CORES = "cores"
+# Columns that are shown by default, besides the time that a paper is compared by.
+_FIRST_COLUMNS = (
+    "instance",
+    "z",
+    "ours: CPU",
+    "ours: all agents",
+    "ours: GPU",
+    "paper / CPU",
+    "paper / GPU",
+    "checked",
+)
+
 
 @dataclass(frozen=True)
 class ComparedRow:
@@ -90,9 +104,22 @@ class ComparedTable:
         return {head: cell for head, cell in columns.items() if head == "instance" or any(map(cell, self.rows))}
 
     @property
+    def first_columns(self) -> list[str]:
+        """Headings of the columns that matter most: few enough for 80 characters."""
+        against = self.table.columns.get(self.table.against or "")
+        unit = _unit(self.table)
+        wanted = {*_FIRST_COLUMNS, *(f"{head} {unit}" for head in _FIRST_COLUMNS), f"theirs: {against}"}
+        return [head for head in self.columns if head in wanted]
+
+    def under(self, headings: Sequence[str]) -> list[list[str]]:
+        """Return the cells under some headings, a list for each row."""
+        columns = self.columns
+        return [[columns[head](each) for head in headings] for each in self.rows]
+
+    @property
     def cells(self) -> list[list[str]]:
         """The table's cells, a list a row."""
-        return [[cell(each) for cell in self.columns.values()] for each in self.rows]
+        return self.under([*self.columns])
 
     @property
     def reasons(self) -> list[str]:
@@ -171,18 +198,20 @@ class Comparison:
             sections.append((f"{each.table.title}: sources", _sources(each)))
         return page(f"{self.paper.name}: the paper and bucketflow", sections)
 
-    def to_markdown(self) -> str:
-        """Return the tables as a part of a page in Markdown."""
+    def to_markdown(self, *, every: bool = True) -> str:
+        """Return the tables as a part of a page in Markdown, with every column and all sources, or in short."""
         lines = [f"## {self.paper.name}", "", *(f"- {label}: {text}" for label, text in self.facts), ""]
         for each in self.tables:
-            heads = [list(each.columns), ["---"] * len(each.columns)]
+            headings = list(each.columns) if every else each.first_columns
+            heads = [headings, ["---"] * len(headings)]
             lines += [
                 f"### {each.table.title}",
                 "",
-                *(f"| {' | '.join(cells)} |" for cells in (*heads, *each.cells)),
+                *(f"| {' | '.join(cells)} |" for cells in (*heads, *each.under(headings))),
                 "",
             ]
-            lines += [*(f"- {label}: {text}" for label, text in _sources(each)), ""]
+            told = _sources(each) if every else [("no figure", reason) for reason in each.reasons]
+            lines += [*(f"- {label}: {text}" for label, text in told), ""]
         return "\n".join(lines)
 
 
@@ -264,6 +293,8 @@ def _own(key: str) -> Callable[[ComparedRow], str]:
 def _seconds(where: str, unit: str) -> Callable[[ComparedRow], str]:
     def cell(each: ComparedRow) -> str:
         if (found := each.measured(where)) is not None:
+            if where == "gpu" and not found.on_device:
+                return _BY_CORES
             return f"{found.seconds * (1000 if unit == 'ms' else 1):.3g}"
         reason = each.ended[where].reason if where in each.ended else None
         return "" if reason is None else reason if reason.startswith(">") else "–"
@@ -276,6 +307,8 @@ def _ratio(numerator: str, denominator: str) -> Callable[[ComparedRow], str]:
 
     def cell(each: ComparedRow) -> str:
         above, below = each.measured(numerator), each.measured(denominator)
+        if denominator == "gpu" and below is not None and not below.on_device:
+            return ""
         published = each.row.published.get(numerator)
         if below is None or below.seconds <= 0:
             return ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -58,11 +58,24 @@ class Asked:
 
 @dataclass(frozen=True)
 class Measured:
-    """Wall seconds of an answer, figures of it by column, and whether it is right; None where nothing is known."""
+    """What was measured of an answer.
+
+    Parameters
+    ----------
+    seconds : float
+        Wall seconds.
+    figures : mapping of str to object
+        By column.
+    right : bool or None
+        Whether the answer is right; None if the right answer is unknown.
+    on_device : bool
+        Whether a GPU computed the answer. Where cores are faster they answer, although GPUs are allowed.
+    """
 
     seconds: float
     figures: Mapping[str, Any] = field(default_factory=dict)
     right: bool | None = None
+    on_device: bool = False
 
 
 def prepared(kind: Kind, row: PaperRow, path: Path | None, asked: Asked) -> Callable[[], Measured]:
@@ -99,7 +112,9 @@ def _optimum(model: Model, row: PaperRow, asked: Asked) -> Measured:
     seconds, first, found = _best(lambda: solve(model, method=method, **asked.options))
     way = found.tried[-1].engine if found.tried else "preparation"
     right = None if row.answer is None else found.status == "optimal" and found.value == row.answer
-    return Measured(seconds, {"answer": found.value, "by": way, "first": first}, right)
+    swept = found.plan is not None and (found.proof is None or found.proof.method == "dense")
+    on_device = swept and found.plan is not None and found.plan.device
+    return Measured(seconds, {"answer": found.value, "by": way, "first": first}, right, on_device)
 
 
 def _bound(model: Model, row: PaperRow, asked: Asked) -> Measured:
@@ -112,9 +127,11 @@ def _bound(model: Model, row: PaperRow, asked: Asked) -> Measured:
     figures["size"] = found.rounds[-1].size if found.rounds else None
     if row.answer and found.lower is not None:
         figures["quality"] = float(found.lower) / row.answer
+    on_device = _heeds_gpus(asked, found.notes)
     if row.answer is None or found.lower is None:
-        return Measured(seconds, figures)
-    return Measured(seconds, figures, found.lower <= row.answer and (found.upper is None or row.answer <= found.upper))
+        return Measured(seconds, figures, None, on_device)
+    right = found.lower <= row.answer and (found.upper is None or row.answer <= found.upper)
+    return Measured(seconds, figures, right, on_device)
 
 
 def _propagation(compiled: Compiled) -> Measured:
@@ -129,7 +146,8 @@ def _propagation(compiled: Compiled) -> Measured:
     figures = {} if plan is None else {"tables": len(plan.up), "table": plan.cost.largest_table_cells}
     sums = np.array([table.sum() for table in found.values()])
     total = found.log10_evidence
-    return Measured(seconds, figures, bool(abs(total) < _ROUNDING and np.all(abs(sums - 1) < _ROUNDING)))
+    right = bool(abs(total) < _ROUNDING and np.all(abs(sums - 1) < _ROUNDING))
+    return Measured(seconds, figures, right, plan is not None and plan.device)
 
 
 def _agents(dcop: Dcop, row: PaperRow, asked: Asked) -> Measured:
@@ -142,14 +160,20 @@ def _agents(dcop: Dcop, row: PaperRow, asked: Asked) -> Measured:
     metrics = min(found.metrics, again.metrics, key=lambda each: each.computing_seconds)
     figures: dict[str, Any] = {"order": found.order, "width": metrics.width, "load": metrics.network_load}
     figures |= {"simulated": metrics.simulated, "messages": metrics.total_messages, "agents": metrics.agents}
-    best = solve(dcop.model).value
+    best, on_device = solve(dcop.model).value, _heeds_gpus(asked, found.notes)
     if row.z is None:
-        return Measured(metrics.computing_seconds, figures, found.value == best)
+        return Measured(metrics.computing_seconds, figures, found.value == best, on_device)
     if best and found.bound is not None:
         figures["quality"] = float(found.bound / best)
     right = best is None or (found.bound is not None and found.bound <= best)
     right = right and (found.value is None or (best is not None and best <= found.value))
-    return Measured(metrics.computing_seconds, figures, right)
+    return Measured(metrics.computing_seconds, figures, right, on_device)
+
+
+def _heeds_gpus(asked: Asked, notes: Iterable[str]) -> bool:
+    """Whether GPUs were allowed, and no note says that the option had no effect."""
+    unused = [note.partition(" had no effect")[0] for note in notes if " had no effect" in note]
+    return asked.where == "gpu" and not any("gpus" in options for options in unused)
 
 
 _EXPERIMENTS: Mapping[Kind, Callable[[Model, PaperRow, Asked], Measured]] = {

@@ -177,4 +177,16 @@ def test_a_notebook_is_a_kernel_that_runs(shell: object, drawn: bool, monkeypatc
     monkeypatch.setattr("sys.stderr", io.StringIO())
     monkeypatch.setitem(sys.modules, "ipykernel", ModuleType("ipykernel"))
     monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
+    monkeypatch.setattr(progress, "find_spec", lambda name: ModuleSpec(name, None))
     assert progress._is_drawn(hidden=False) == drawn
+
+
+def test_a_notebook_without_widgets_is_told_once_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = io.StringIO()
+    monkeypatch.setattr("sys.stderr", made)
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: SimpleNamespace(kernel=1)))
+    monkeypatch.setattr(progress, "find_spec", lambda name: None)
+    progress._say_what_is_missing.cache_clear()
+    for _ in range(2):
+        assert bucketflow.solve("satellite", progress=True).status == "optimal"
+    assert made.getvalue() == "bucketflow: progress in a notebook needs ipywidgets: pip install ipywidgets\n"

@@ -19,8 +19,9 @@ from bucketflow import Model, ModelError
 from bucketflow.pipeline.cli.main import main
 from bucketflow.pipeline.drawings.pages import Grid, page
 from bucketflow.pipeline.examples import example_path
-from bucketflow.pipeline.reproduce.comparison import ComparedTable, Comparison, compared, listing, write
-from bucketflow.pipeline.reproduce.papers import PAPERS, Instances, paper, read_paper
+from bucketflow.pipeline.reproduce.comparison import ComparedRow, ComparedTable, Comparison, compared, listing, write
+from bucketflow.pipeline.reproduce.experiments import Measured
+from bucketflow.pipeline.reproduce.papers import PAPERS, Instances, PaperRow, paper, read_paper
 from bucketflow.pipeline.reproduce.timed_call import Ended, within
 from tests.models import brute_optimum
 
@@ -166,6 +167,45 @@ def test_rows_may_be_left_out(tmp_path: Path) -> None:
     assert [table.title for table in whole.only(("cycle",), None).tables] == ["Optima", "Bounds"]
     with pytest.raises(ModelError, match="abacus has no instance 'x'; there are cycle, other, gone, net, grid"):
         whole.only(("x",), None)
+
+
+def gpu_row(*, on_device: bool) -> ComparedRow:
+    """A row that a GPU was allowed to answer."""
+    ended = {place: Ended(Measured(0.5, {"answer": 3}, True, on_device and place == "gpu")) for place in ("cpu", "gpu")}
+    return ComparedRow(PaperRow("a", (), 3, {"gpu_s": 2.0}), ended)
+
+
+def test_a_column_of_gpus_has_no_seconds_of_cores(tmp_path: Path) -> None:
+    about = read_paper(stand_in(tmp_path / "abacus.json")).tables[0]
+    table = ComparedTable(about, (gpu_row(on_device=False), gpu_row(on_device=True)))
+    assert column(table, "GPU s") == ["cores", "0.5"]
+    assert column(table, "paper / GPU") == ["", "4"]
+    assert column(table, "CPU / GPU") == ["", "1"]
+
+
+def test_a_terminal_shows_few_columns(tmp_path: Path, found: Comparison) -> None:
+    for table in found.tables:
+        first = table.first_columns
+        assert first[0] == "instance"
+        assert first[-1] == "checked"
+        assert {*first} < {*table.columns}
+        rows = [first, *table.under(first)]
+        assert sum(2 + max(map(len, cells)) for cells in zip(*rows, strict=True)) <= 80
+    short, whole = found.to_markdown(every=False), found.to_markdown()
+    assert "| theirs: abacus s |" in short
+    assert "both" not in short
+    assert "| theirs: both |" in whole
+
+
+@pytest.mark.parametrize(("arguments", "all_columns"), [((), False), (("--columns", "all"), True)])
+def test_piped_output_is_markdown(tmp_path: Path, arguments: tuple[str, ...], all_columns: bool) -> None:
+    spot54(tmp_path, 37)
+    command = ["reproduce", "cube", "--only", "54", "--data", str(tmp_path), "--time", "60", *arguments]
+    done = CliRunner().invoke(main, command)
+    heads = [line for line in done.stdout.splitlines() if line.startswith("| instance | ")]
+    assert len(heads) == 1
+    assert ("| ours: by |" in heads[0]) == all_columns
+    assert "| ours: CPU s |" in heads[0]
 
 
 @pytest.mark.parametrize("text", ["{}", "[]", "x", '{"paper": 1, "tables": [{"kind": "odd"}]}'])
