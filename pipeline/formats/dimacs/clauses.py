@@ -151,7 +151,8 @@ class WeightedClauses:
             if scaled < FORBIDDEN:
                 return scaled
         within = f" with {decimals} decimals" if decimals else ""
-        raise self.words.fail(at, f"a weight below {FORBIDDEN}{within}, or of at least the top")
+        why = "costs are 64-bit integers: divide all weights by a common factor"
+        raise self.words.fail(at, f"a weight below {FORBIDDEN}{within}, or of at least the top ({why})")
 
     def functions(self, weights: Sequence[int]) -> list[Function]:
         """Return a function for each clause that some assignment violates."""

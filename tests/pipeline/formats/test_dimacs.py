@@ -154,6 +154,7 @@ def test_rows_of_other_values_are_weights() -> None:
     assert bucketflow.solve(model, query="partition", method="search").log10 == pytest.approx(math.log10(13.5))
 
 
+DIVIDE = "(costs are 64-bit integers: divide all weights by a common factor)"
 WEIGHED = "a weight above 0, or a literal from -2 to 2, or 0 at the end of a clause"
 
 
@@ -175,11 +176,17 @@ WEIGHED = "a weight above 0, or a literal from -2 to 2, or 0 at the end of a cla
         ("p wcnf 2 1 9\n-1 2 0\n", 2, "the weight of a clause, above 0", "'-1'"),
         ("p wcnf 2 1 x\n1 2 0\n", 1, "a top weight above 0", "'x'"),
         ("p wcnf 2 1 nan\n1 2 0\n", 1, "a top weight above 0", "'nan'"),
-        ("p wcnf 2 1\n5e18 2 0\n", 2, "a weight below 4611686018427387904, or of at least the top", "'5e18'"),
+        ("p wcnf 2 1\n5e18 2 0\n", 2, f"a weight below 4611686018427387904, or of at least the top {DIVIDE}", "'5e18'"),
+        (
+            "h 1 2 0\n9223372036854775809 -1 0\n18446744073709551615 -2 0\n",
+            2,
+            f"a weight below 4611686018427387904, or of at least the top {DIVIDE}",
+            "'9223372036854775809'",
+        ),
         (
             "p wcnf 2 2\n1e18 2 0\n.5 1 0\n",
             2,
-            "a weight below 4611686018427387904 with 1 decimals, or of at least the top",
+            f"a weight below 4611686018427387904 with 1 decimals, or of at least the top {DIVIDE}",
             "'1e18'",
         ),
         ("p wcnf 2 1\n1e-999999999 2 0\n", 2, "at most 18 decimals", "999999999 decimals"),
