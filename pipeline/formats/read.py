@@ -111,7 +111,7 @@ def variables_of(model: Model, given: str | os.PathLike[str] | Iterable[str]) ->
     names = [name.strip() for name in given.split(",") if name.strip()] if isinstance(given, str) else [*given]
     for name in names:
         if not isinstance(name, str) or name not in model.index:
-            neither = " and no file" if isinstance(given, str) else ""
+            neither = ", and not a file" if isinstance(given, str) else ""
             raise ModelError(f"{name!r} is not a variable of the model{neither}")
     return tuple(sorted({model.index[name] for name in names}))
 

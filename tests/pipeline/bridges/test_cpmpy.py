@@ -117,7 +117,7 @@ def test_what_is_not_read_is_named() -> None:
         bucketflow.from_cpmpy([v.x > 1])
     with pytest.raises(ModelError, match="the model of CPMpy has no variables"):
         bucketflow.from_cpmpy(cp.Model())
-    with pytest.raises(ModelError, match="'div' inside another expression is read where it always has a value"):
+    with pytest.raises(ModelError, match="'div' inside another expression must always have a value"):
         bucketflow.from_cpmpy(cp.Model(v.p == (v.z // v.y == 1)))
     with pytest.raises(ModelError, match="an element inside another expression must have an index within its list"):
         bucketflow.from_cpmpy(cp.Model(v.p == (cp.Element([v.y, 2], v.x) == 1)))

@@ -211,7 +211,7 @@ def test_piped_output_is_markdown(tmp_path: Path, arguments: tuple[str, ...], al
 @pytest.mark.parametrize("text", ["{}", "[]", "x", '{"paper": 1, "tables": [{"kind": "odd"}]}'])
 def test_other_files_are_no_papers(tmp_path: Path, text: str) -> None:
     (tmp_path / "p.json").write_text(text)
-    with pytest.raises(ModelError, match=r"p\.json is no paper"):
+    with pytest.raises(ModelError, match=r"p\.json is not a paper"):
         read_paper(tmp_path / "p.json")
 
 
