@@ -58,7 +58,7 @@ def rounded_sum(value: float, digits: int = 6) -> str:
     return f"{round(value, NOISE_DIGITS) + 0.0:.{digits}g}"
 
 
-def short_number(value: float, digits: int = 4) -> str:
+def short_number(value: float | Integral, digits: int = 4) -> str:
     """Write a number as tables and bars have it: an integer exactly, another number with a few digits.
 
     A tiny probability is no rounding noise, so it is not shown as 0; see :func:`rounded_sum` for sums.

@@ -122,7 +122,7 @@ def question_key(row: Row, options: Options) -> str:
     likelihoods = sorted((variable, values.tolist()) for variable, values in soft.items())
     named = [None if given is None else sorted(variables_of(model, given)) for given in (row.project, row.maximize)]
     memory = None if row.memory is None else parse_size(row.memory)
-    asked = [hash_of(row.model), row.query, sorted(hard.items()), likelihoods, named, memory]
+    asked: list[Any] = [hash_of(row.model), row.query, sorted(hard.items()), likelihoods, named, memory]
     asked += [row.order_time, row.time, row.check]
     return sha256(json.dumps(asked, default=int).encode()).hexdigest()
 

@@ -391,6 +391,6 @@ def _value_faults(found: Circuit, model: Model) -> list[str]:
     logs = found.log10(Cases(len(draws), dict(enumerate(draws.T))))
     for states, log10 in zip(draws.tolist(), logs.tolist(), strict=True):
         if not _is_close(log10, expected := model.log10_value(states)):
-            logs = f"{logarithm(log10)} in the circuit, {logarithm(expected)} in the model"
-            return [f"log10 of {model.shown(states)} is {logs}"]
+            both = f"{logarithm(log10)} in the circuit, {logarithm(expected)} in the model"
+            return [f"log10 of {model.shown(states)} is {both}"]
     return []

@@ -587,7 +587,9 @@ def test_settings_are_checked(settings: dict[str, Any], error: type, message: st
 
 
 def test_a_second_server_is_refused(client: Client, folder: ServerFolder) -> None:
-    with pytest.raises(BucketflowError, match=f"a server is already running at {client.url}; stop it with bucketflow serve"):
+    with pytest.raises(
+        BucketflowError, match=f"a server is already running at {client.url}; stop it with bucketflow serve"
+    ):
         QuestionServer(ServerSettings(), folder).run()
 
 
