@@ -285,12 +285,12 @@ def test_plans_print_an_interval_and_what_predicts() -> None:
     [
         ({"device": "another"}, "learnt on another device"),
         ({"kernels": "0" * 16}, "learnt from other kernels"),
-        ({"features": ["cells"]}, "is no model"),
-        ({"predictor": {"kind": "pickle"}}, "is no model"),
-        ({"residuals": [1.0, "x"]}, "is no model"),
-        ({"low": [1.0, 2.0]}, "is no model"),
-        ({"launches": ["loops"]}, "is no model"),
-        ({"rates": 3}, "is no model"),
+        ({"features": ["cells"]}, "holds no rates"),
+        ({"predictor": {"kind": "pickle"}}, "holds no rates"),
+        ({"residuals": [1.0, "x"]}, "holds no rates"),
+        ({"low": [1.0, 2.0]}, "holds no rates"),
+        ({"launches": ["loops"]}, "holds no rates"),
+        ({"rates": 3}, "holds no rates"),
     ],
     ids=str,
 )
