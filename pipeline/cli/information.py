@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..api.complete_names import complete_names, complete_states
 from ..errors import rounded_sum
-from .complete_names import complete_names, complete_states
 from .options import Command, print_lines, print_notes
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...cluster.version import __version__
+from ..api.complete_names import complete_states
 from ..models.option_rows import options_for
 from .assignments import many_asked, print_many, solving
-from .complete_names import complete_states
 from .ending import EXIT_CODES, Commands, guarded
 from .options import (
     Grouped,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..api.complete_names import complete_names, complete_states
 from ..models.option_rows import BUDGET, OPTION_ROWS, PLACE, PLAN, PROOF, options_for, options_in
 from ..models.query import QUERIES, VALUES
 from .complete_names import complete_names, complete_states

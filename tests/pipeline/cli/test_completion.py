@@ -12,7 +12,7 @@ import pytest
 from click.shell_completion import ShellComplete
 from click.testing import CliRunner
 
-from bucketflow.pipeline.cli import complete_names
+from bucketflow.pipeline.api import complete_names
 from bucketflow.pipeline.cli.main import main
 
 

@@ -9,9 +9,8 @@ import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
-import click
-
 if TYPE_CHECKING:
+    import click
     from click.shell_completion import CompletionItem
 
 #: Bytes of a file that is read for its names: some tenths of a second for text.
@@ -24,7 +23,7 @@ _MOST_NAMES: Final = 1_000
 _SPECIAL: Final = re.compile(r"[\s,=:|\"'\\\[\]$`;&<>(){}*?!#~]")
 
 States = dict[str, Sequence[str | int]]
-Complete = Callable[[click.Context, click.Parameter, str], list["CompletionItem"]]
+Complete = Callable[["click.Context", "click.Parameter", str], list["CompletionItem"]]
 
 
 def states_of(file: str | None) -> States:
