@@ -222,7 +222,7 @@ class Link:
         return self._kept
 
     def asked(self, address: str, question: Callable[[Any], T]) -> T | None:
-        """Return the result of a function called with a client; None if the scheduler is gone or disappears meanwhile."""
+        """Return the result of a function called with a client; None if the scheduler is gone or disappears."""
         client = self.client(address)
         try:
             return None if client is None else question(client)

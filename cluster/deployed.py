@@ -281,7 +281,7 @@ def _verify_commands(name: str, made_by: Any) -> None:
 
 @contextmanager
 def _same_way_to_stop() -> Iterator[None]:
-    """Restore the handler of Ctrl-C afterwards: importing dask-jobqueue makes Ctrl-C end the process with exit code 0."""
+    """Restore the handler of Ctrl-C afterwards: dask-jobqueue makes Ctrl-C end the process with exit code 0."""
     before = signal.getsignal(signal.SIGINT)
     try:
         yield

@@ -147,7 +147,7 @@ def _group_paths(own: str) -> dict[int, str]:
 
 
 def _text(path: str) -> str:
-    """Return the content of a kernel file, or "" if there is none. A file object would take as long as the read itself."""
+    """Return the content of a kernel file, or "" if there is none; a file object would take as long as the read."""
     try:
         file = os.open(path, os.O_RDONLY)
     except OSError:

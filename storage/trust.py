@@ -1,4 +1,4 @@
-"""Whether the content of a file may be executed: only if all users who can write it could run code as this user anyway."""
+"""Whether the content of a file may be executed: only if all users who can write it could run code as this user."""
 
 from __future__ import annotations
 

@@ -155,7 +155,7 @@ class BoundedRun:
         return self._kept(agent, answered[agent])
 
     def _kept(self, agent: int, answered: set[int]) -> tuple[AgentPlace, list[Any]]:
-        """Return the place of an agent, with the children that were not asked again, and the children's last answers."""
+        """Return the place of an agent, with the children that were not asked again and the last answers."""
         children = self.tree.children[agent]
         below = [self.last[child][1] if self._plan(child).context else self.sent[child] for child in children]
         return replace(self._places[agent], answered=frozenset(answered)), below

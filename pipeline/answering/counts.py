@@ -189,7 +189,7 @@ def spectrum_of(network: Network, arithmetic: CountEstimate, fixed: int) -> Spec
 
 
 def _finite_costs(network: Network, leaf: Leaf) -> Iterator[NDArray[np.int64]]:
-    """Yield the costs of a leaf's table. For a large table, yield the costs of each of its functions: rows and default."""
+    """Yield the costs of a leaf's table. For a large table, yield those of each of its functions."""
     if math.prod([network.dims[v] for v in leaf.scope]) < _LARGE_CELLS:
         costs = cost_leaf(network, leaf, leaf.scope)
         yield costs[costs < COST_LIMIT]

@@ -139,7 +139,7 @@ def outlook(question: Question, options: Options, effort: ProofOptions) -> Outlo
 
 
 def _unswept(question: Question, effort: ProofOptions, swept: bool) -> str:
-    """Return the description of a method without a sweep; "" if the method sweeps, or preprocessing gives the answer."""
+    """Return the description of a method without a sweep; "" if it sweeps, or preprocessing gives the answer."""
     optimum, total = _UNSWEPT.get(effort.method, ("", ""))
     if question.query == "optimum":
         return "" if swept else optimum

@@ -1,4 +1,4 @@
-"""Sources of draws: the stored tables of a sweep, or the circuit of a search. The two engines take turns, as for sums."""
+"""Sources of draws: the stored tables of a sweep, or the circuit of a search, whose engines take turns as for sums."""
 
 from __future__ import annotations
 

@@ -291,7 +291,7 @@ class _Batch:
                 raise StoppedError(f"{error}; run the batch again") from None
 
     def _answer(self, pool: Pool, todo: list[PricedRow]) -> None:
-        """Answer rows by descending priority; within a priority, rows that would exceed the remaining time come last."""
+        """Answer rows by descending priority; within one, rows that would exceed the remaining time come last."""
         policy = BatchPolicy.current()
         options = self._task_options(pool)
         pricing = Pricing(self.folder, options, not isinstance(pool, DaskPool), self.tell)

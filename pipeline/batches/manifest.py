@@ -82,7 +82,7 @@ class Row:
 
     @property
     def settings(self) -> tuple[Any, ...]:
-        """Return the settings that rows must share to use one tree: the query, all options of rows, and the variables."""
+        """Return the settings that rows must share to use one tree: the query, all options, and the variables."""
         return self.query, *(getattr(self, row.name) for row in COLUMN_ROWS), *self.named
 
     @property

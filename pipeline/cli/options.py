@@ -15,7 +15,6 @@ import click
 from ..api.complete_names import complete_names, complete_states
 from ..models.option_rows import BUDGET, OPTION_ROWS, PLACE, PLAN, PROOF, options_for, options_in
 from ..models.query import QUERIES, VALUES
-from .complete_names import complete_names, complete_states
 from .ending import say
 from .settings import give_way, variables_of
 

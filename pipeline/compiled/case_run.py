@@ -216,7 +216,7 @@ class _Runner:
         return block
 
     def _constants(self, block: Cases) -> Array:
-        """Return ln of the factors outside the tree: constants, variables without functions, and scales of likelihoods."""
+        """Return ln of the factors outside the tree: constants, variables without functions, likelihood scales."""
         skeleton = self.compiled.skeleton
         assert skeleton.fixed is not None
         total = np.full(block.count, skeleton.fixed)

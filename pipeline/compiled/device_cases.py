@@ -190,7 +190,7 @@ class CaseProgram:
         return BlockAnswer(numbers[:, -2] + self.program.log_scale, beliefs, alone | (numbers[:, -1] != 0.0))
 
     def _columns(self, block: Cases) -> tuple[tuple[list[int], Array], dict[int, Array], Array]:
-        """Return the observations of local variables in the cases, and the cases with a too large range of likelihoods."""
+        """Return the observations of local variables in the cases, and the cases whose likelihoods range too far."""
         here = {v: column for v, column in block.columns.items() if v in self._variables}
         hard = [v for v, column in here.items() if column.ndim == 1]
         states = np.array([here[v] for v in hard], dtype=np.int32).reshape(len(hard), block.count)

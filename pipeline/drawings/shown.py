@@ -74,7 +74,7 @@ def first_lines(lines: Iterable[str], all_in: str = "to_dict() and to_json() giv
 
 
 def shortened(lines: Iterable[str], all_in: str) -> Iterator[str]:
-    """Yield at most :data:`MOST_LINES` lines, then a line that names the source of all lines; the rest is not computed."""
+    """Yield at most :data:`MOST_LINES` lines, then a line that names the source of all lines."""
     each = iter(lines)
     yield from islice(each, MOST_LINES)
     if next(each, None) is not None:

@@ -115,7 +115,7 @@ class Canvas:
         self._parts: list[str] = []
 
     def text(self, x: float, y: float, words: str, kind: str = "", anchor: str = "") -> None:
-        """Write a line of text with its base line starting at a place, or centred on it or ending at it (middle, end)."""
+        """Write a line of text whose base line starts at a place, is centred on it, or ends at it."""
         more = _classed(kind) + (f" text-anchor='{anchor}'" if anchor else "")
         self._parts.append(f"<text{more} x='{x:.1f}' y='{y:.1f}'>{escape(words)}</text>")
 

@@ -39,7 +39,7 @@ def formats() -> list[dict[str, Any]]:
 
 
 def unread_formats() -> list[dict[str, Any]]:
-    """Return one row for each known but unsupported kind of file: its suffixes, its description, and the alternative."""
+    """Return one row for each known but unsupported kind of file: suffixes, description, alternative."""
     return [
         {"suffixes": list(suffixes), "what": kind.what, "instead": kind.instead}
         for kind, suffixes in unread_kinds().items()

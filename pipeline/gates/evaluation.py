@@ -199,7 +199,7 @@ def best(logs: Any) -> Any:
 
 
 def drawn_by(generator: Any, xp: Any) -> Picker:
-    """Return a function that picks a child in proportion to its value, by the maximum of logarithms plus Gumbel noise."""
+    """Return a function that picks a child in proportion to its value, by the maximum of log plus Gumbel noise."""
 
     def pick(logs: Any) -> Any:
         return (logs + xp.asarray(generator.gumbel(size=logs.shape))).argmax(axis=1)

@@ -45,7 +45,7 @@ class Rule(Protocol[Answered]):
     """
 
     def agreed(self, sums: Sequence[Any]) -> tuple[list[Any], float]:
-        """Return the amounts to add to each mini-bucket so that they agree, and the magnitude of the compared values."""
+        """Return the amounts to add to each mini-bucket to make them agree, and the compared values' magnitude."""
         ...
 
     def added(self, total: Array, share: Array) -> Array:

@@ -75,7 +75,7 @@ def _rearranged(t: Binary, count: int, levels: int, marks: Marks) -> None:
 
 @njit(nogil=True)
 def _dirty(t: Binary, first: int, marks: Marks) -> int:
-    """Rank all nodes, and put the nodes that are not clean into the queue, most expensive first; return their number."""
+    """Rank all nodes, and put those that are not clean into the queue, most expensive first; return their number."""
     rank, queue = marks.rank, marks.queue
     count = 0
     for node in range(rank.shape[0]):

@@ -312,7 +312,7 @@ class _SearchState:
 
     @cached_property
     def _size(self) -> int:
-        """Size of a forest for its handling time: the number of variables, or of groups of functions if it is larger."""
+        """Size of a forest for its handling time: the larger of its numbers of variables and function groups."""
         return max(len(self.dims), len(self.starts.units.members), 1)
 
     def refine(self, tree: Tree, budget: float) -> None:

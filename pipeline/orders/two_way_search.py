@@ -89,7 +89,7 @@ def tree_for_both_ways(search: TreeSearch, effort: PlanningBudget | None = None,
 def _tree_as_asked(
     search: TreeSearch, starts: Starts, first: tuple[int, ...], effort: PlanningBudget, check: Check | None
 ) -> Tree:
-    """Choose the buckets or cliques of the first order, or of the best of many orders if the first sweeps many cells."""
+    """Choose the buckets or cliques of the first order, or of the best of many if the first sweeps many cells."""
     policy = OrderPolicy.current()
     best = starts.buckets(first) if search.tree == "bucket" else starts.cliques(first)
     if not isinstance(search.order, str):

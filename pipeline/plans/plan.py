@@ -111,7 +111,7 @@ class Plan(ShortDir, PlannedSteps):
         return self._predicted(self.around.steps_seconds)
 
     def _predicted(self, steps_seconds: Callable[[Iterable[Step], int], float]) -> float:
-        """Return the prediction for one sweep, given a function for the seconds of steps with a number size in bytes."""
+        """Return the prediction for one sweep, given a function for the seconds of steps by number size in bytes."""
         around, itemsize, spill = self.around, self.itemsize, self.spill
         # both ways a device is planned for by the rates of a core
         share = 1 / CORES_OF_A_DEVICE if self.device and self.results else 1.0

@@ -93,7 +93,7 @@ class _Supports:
                 self.users[v].append(f)
 
     def useful(self) -> Iterable[int]:
-        """Yield the functions that may exclude a state now; functions that support every state of whole domains cannot."""
+        """Yield the functions that may exclude a state now: not those that support every state of whole domains."""
         narrow = {v for v, states in enumerate(self.domains) if len(states) < self.model.dims[v]}
         functions, dims = self.model.functions, self.model.dims
         for f in self.possible:

@@ -214,7 +214,7 @@ def reduce_model(
 
 @dataclass(frozen=True, eq=False)
 class _Left:
-    """The remaining network of some functions under evidence, which depends only on their zeros: see :class:`Network`."""
+    """The remaining network of some functions under evidence, which depends only on zeros: see :class:`Network`."""
 
     feasible: bool
     domains: tuple[NDArray[np.intp], ...]

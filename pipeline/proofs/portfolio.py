@@ -183,7 +183,7 @@ class Opening:
             self._sweep(network, policy.short_sweep_seconds)
 
     def _smallest(self, most_cells: float) -> tuple[CostNetwork, float] | None:
-        """Return the network with fewer cells, prepared or original, and its cells; None if no tree should be searched."""
+        """Return the network with fewer cells, prepared or original, and its cells; None for no tree search."""
         known = self.known
         both = (known.small,) if known.small is known.network else (known.network, known.small)
         cells = {self._greedy_cells(network): network for network in both}

@@ -77,7 +77,7 @@ def begin_decode(
     room: MemoryAccount | None = None,
     most: float = inf,
 ) -> Callable[[], None]:
-    """Start to `decode` if the tables are on a device, which may still be sweeping; return a function that finishes it."""
+    """Start to `decode` if the tables are on a device, which may still sweep; return a function that finishes it."""
     best = [step for step in steps if step.lowered.semiring.name == semiring.name]
     if len(best) < len(steps):
         steps, tables = best, {i: tables[i] for step in best for i in step.inputs}

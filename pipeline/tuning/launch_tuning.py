@@ -1,4 +1,4 @@
-"""``tune``: learn the best launch of a step and its seconds from measured steps, and keep the result if it is no worse."""
+"""``tune``: learn the best launch of a step and its seconds from measured steps; keep the result if it is no worse."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ class RowRun:
 
     @property
     def _attributes(self) -> dict[str, Any]:
-        """Return the attributes of both arrays: the state of a variable is ``word >> shift & (2**bits - 1)`` of a key."""
+        """Return the attributes of both arrays; a variable's state is ``word >> shift & (2**bits - 1)`` of a key."""
         fields = [[v, *self.keys.fields[v]] for v in self.keys.variables if v in self.keys.fields]
         told = {"kind": "sorted rows, filled up with ones", "step": int(self.name.split("_")[1]), "rows": self.rows}
         return {**told, **self.kept, "variable_word_shift_bits": fields}

@@ -1,1 +1,1 @@
-"""Building blocks of compiled kernels: vectors, atomic words, calls by address, and the decision when compiling pays."""
+"""Building blocks of compiled kernels: vectors, atomic words, calls by address, and when compiling pays."""

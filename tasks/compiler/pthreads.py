@@ -124,7 +124,7 @@ def _enter() -> None:
 
 
 def blocks(threads: int, work: int, given: int) -> NDArray[np.int64]:
-    """Return the input of :func:`together`: the function at an address is called with a word and the thread's number."""
+    """Return the input of :func:`together`: the function at an address gets a word and the thread's number."""
     rows = [(0, work, given, _entry(), threads, number, 0, 0) for number in range(threads)]
     return np.array(rows, np.int64)
 

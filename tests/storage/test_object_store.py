@@ -151,7 +151,8 @@ def test_paths_travel_to_workers() -> None:
 
 
 def test_without_the_library_one_sentence_says_what_to_install(tmp_path: Path) -> None:
-    code = "import sys; sys.modules['obstore'] = None; import bucketflow; bucketflow.solve('satellite', workdir=sys.argv[1])"
+    code = "import sys; sys.modules['obstore'] = None; import bucketflow"
+    code += "; bucketflow.solve('satellite', workdir=sys.argv[1])"
     done = subprocess.run([sys.executable, "-c", code, "s3://bucket/run"], capture_output=True, text=True, cwd=tmp_path)
     assert "pip install obstore" in done.stderr.splitlines()[-1]
     assert not [*tmp_path.iterdir()]

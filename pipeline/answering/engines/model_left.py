@@ -157,7 +157,7 @@ def model_left(prepared: Prepared) -> Model | None:
 
 
 def _functions(prepared: Prepared, outer: OuterFunctions) -> Iterator[Function]:
-    """Yield the functions that no step read, the tables that steps left, the possible states, and the constant factor."""
+    """Yield the functions that no step read, the tables that steps left, possible states, and the constant factor."""
     leaves = [leaf for leaf in prepared.network.leaves if not outer.is_inner(leaf.scope)]
     kept = [f for leaf in leaves for f in leaf.functions]
     yield from map(outer.kept, kept)

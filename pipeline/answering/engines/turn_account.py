@@ -152,7 +152,7 @@ class TurnAccount:
         return Move("turn", each.offer.engine, seconds, "on another core")
 
     def _able(self, others: list[_Standing], begun: float = 0.0) -> list[tuple[_Standing, float]]:
-        """Return the engines that may have a turn, and the seconds of it, while another engine uses ``begun`` seconds."""
+        """Return the engines that may have a turn, and its seconds, while another engine uses ``begun`` seconds."""
         return [(each, seconds) for each in others if (seconds := self._length(each, begun)) > 0.0]
 
     def _race(self, cheapest: _Standing, others: list[_Standing]) -> Move | None:

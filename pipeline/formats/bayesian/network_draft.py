@@ -73,7 +73,7 @@ class NetworkDraft(Generic[P]):
         self.add(at, scope, self.numbers(at, words))
 
     def results(self, at: P, scope: tuple[int, ...], words: Sequence[str]) -> None:
-        """Add a deterministic function of the parents, given the child's state for each configuration of the parents."""
+        """Add a deterministic function of the parents, given the child's state for each parent configuration."""
         self._check_count(at, scope, words, -1, "resulting states")
         index = {label: k for k, label in enumerate(self.states[scope[-1]])}
         if unknown := [word for word in words if word not in index]:

@@ -132,7 +132,10 @@ def _cachet(path: str, line: Line, n_vars: int) -> tuple[int, Decimal | None]:
     """Read a variable and the weight of its positive literal; None where both weigh 1."""
     words = line.words[1:]
     if len(words) == 3 and words[2] == "0":
-        found = "a weight line that ends with 0, as in the competition of 2020; write 'c p weight LITERAL WEIGHT 0' of both literals"
+        found = (
+            "a weight line that ends with 0, as in the competition of 2020; write 'c p weight LITERAL WEIGHT 0' for both "
+            "literals"
+        )
         raise FormatError(path, line.number, _CACHET, found)
     if len(words) != 2:
         raise FormatError(path, line.number, _CACHET, repr(shorten(" ".join(line.words))))

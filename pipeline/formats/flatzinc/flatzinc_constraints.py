@@ -200,7 +200,7 @@ def _linear(operator: str, told: str) -> Handler:
 
 
 def _comparison(small: Handler, operator: str, told: str = "") -> Handler:
-    """Return a handler that compares two operands: by a table of their values, or as a sum if the table would be large."""
+    """Return a handler that compares two operands: by a table of values, or as a sum if the table would be large."""
 
     def add(functions: FlatZincFunctions, x: Operand, y: Operand, *truth: Operand) -> None:
         if functions.cells([x, y]) <= FormatPolicy.current().predicate_cells:

@@ -66,7 +66,7 @@ def _step_of(prices: Sequence[int]) -> Callable[[int], tuple[int, int]]:
 
 
 def add_counts(parts: Decomposition, scope: Sequence[int], counts: Sequence[ValueCount]) -> None:
-    """Charge for the occurrences of several values: by one machine if it has few states, or by one machine per value."""
+    """Charge for the occurrences of several values: by one machine if it is small, or by one machine per value."""
     if not counts:
         return
     places = {count.value: k for k, count in enumerate(counts)}

@@ -242,7 +242,7 @@ class ClusterBounds(ShiftedBounds):
 
 
 class EveryClusterBounds(ClusterBounds):
-    """The same for enumerating every assignment below the pruning value: an assignment found does not lower the value."""
+    """The same for enumerating every assignment below the pruning value, which found assignments do not lower."""
 
     def offer(self, states: Integers, on_states: Callable[[States], None]) -> bool:
         """Take nothing; a search of the sharpened network finds all."""

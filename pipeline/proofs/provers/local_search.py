@@ -169,7 +169,7 @@ class LocalSearch:
         self._place.at[:] = moved.at
 
     def _take(self) -> float:
-        """Keep the assignment if it is the best so far. Return its total, with high finite costs for forbidden values."""
+        """Keep the assignment if it is the best so far; return its total, forbidden values at high finite costs."""
         from ....tasks.search.annealing import total
 
         now = float(total(self._flat, self._place))

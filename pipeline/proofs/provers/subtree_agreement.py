@@ -1,4 +1,4 @@
-"""The least total of two parts that were optimised separately: the easy part limits the values of the common variables."""
+"""The least total of two parts, optimised separately: the easy part limits the values of the common variables."""
 
 from __future__ import annotations
 

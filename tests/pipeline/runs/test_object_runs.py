@@ -217,11 +217,11 @@ def test_damaged_records_lead_to_the_same_answer_or_one_sentence(what: str, buck
     for path in (*ObjectPath.of_url(run).glob("*"), *ObjectPath.of_url(run).glob("*/*/*")):
         if what in str(path) and not path.is_dir():
             path.put(path.read_bytes()[:-7])
-    try:
+    if what == "plan.json":
+        with pytest.raises(bucketflow.IncompatibleRunError, match=r"plan\.json is damaged"):
+            ask(run)
+    else:
         assert same(ask(run), first)
-    except bucketflow.IncompatibleRunError as error:
-        assert what == "plan.json"
-        assert "plan.json is damaged" in str(error)
 
 
 def test_two_runs_at_the_same_time_are_one(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
