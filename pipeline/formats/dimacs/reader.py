@@ -133,8 +133,8 @@ def _cachet(path: str, line: Line, n_vars: int) -> tuple[int, Decimal | None]:
     words = line.words[1:]
     if len(words) == 3 and words[2] == "0":
         found = (
-            "a weight line that ends with 0, as in the competition of 2020; write 'c p weight LITERAL WEIGHT 0' for both "
-            "literals"
+            "a weight line that ends with 0, as in the competition of 2020; write 'c p weight LITERAL WEIGHT 0' for "
+            "both literals"
         )
         raise FormatError(path, line.number, _CACHET, found)
     if len(words) != 2:
