@@ -52,7 +52,6 @@ if TYPE_CHECKING:
     from .pipeline.formats.write import save
     from .pipeline.jobs.job import Job, jobs
     from .pipeline.jobs.submit import submit
-    from .pipeline.models.cases import CaseMarginals
     from .pipeline.models.dcop import Agent, Dcop
     from .pipeline.models.evaluated import Evaluation
     from .pipeline.models.model import Function, Model
@@ -61,6 +60,7 @@ if TYPE_CHECKING:
     from .pipeline.report.report import report
     from .pipeline.results.best_assignments import BestAssignments, RankedAssignment
     from .pipeline.results.bounds import Bounds
+    from .pipeline.results.case_posteriors import CaseMarginals
     from .pipeline.results.dpop_result import DpopMetrics, DpopResult
     from .pipeline.results.dynamic_answers import StatePath, StepMarginals
     from .pipeline.results.labelled_array import LabelledArray
@@ -176,7 +176,6 @@ _HOME = {
     "bridges.toulbar2_bridge": ("from_pytoulbar2",),
     "circuits.circuit_check": ("check_circuit",),
     "circuits.circuit_model": ("Circuit", "circuit", "load_circuit"),
-    "models.cases": ("CaseMarginals",),
     "api.look": ("convert", "draw", "evaluate", "info"),
     "compiled.compiled": ("Compiled", "compile_model", "conditional", "entropy", "mutual_information"),
     "examples": ("examples",),
@@ -202,6 +201,7 @@ _HOME = {
     "plans.plan": ("Plan",),
     "results.best_assignments": ("BestAssignments", "RankedAssignment"),
     "results.bounds": ("Bounds",),
+    "results.case_posteriors": ("CaseMarginals",),
     "results.dpop_result": ("DpopMetrics", "DpopResult"),
     "results.dynamic_answers": ("StatePath", "StepMarginals"),
     "results.labelled_array": ("LabelledArray",),

@@ -21,8 +21,12 @@ class UnfitWorkersError(ClusterError):
     """
 
     def __init__(self, worker: WorkerFacts, task_bytes: int):
+        super().__init__(worker, task_bytes)
         self.worker, self.task_bytes = worker, task_bytes
-        super().__init__(f"no worker has {task_bytes} bytes for a task; {worker.address} has {worker.most_task_bytes}")
+
+    def __str__(self) -> str:
+        worker = self.worker
+        return f"no worker has {self.task_bytes} bytes for a task; {worker.address} has {worker.most_task_bytes}"
 
 
 class Admission:

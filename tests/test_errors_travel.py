@@ -14,6 +14,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 import pytest
 
 import bucketflow
+from bucketflow.cluster.worker_facts import WorkerFacts
 from bucketflow.pipeline.trees.tree import Tree
 
 # An argument of each annotated type; the parameter's name makes texts differ.
@@ -24,6 +25,7 @@ _ARGUMENTS: dict[Any, Any] = {
     HTTPStatus: HTTPStatus.BAD_REQUEST,
     Path: Path("some/file"),
     Tree: Tree((2, 2), ((0, 1),), ((0,),)),
+    WorkerFacts: WorkerFacts("tcp://host:1", "host", 1, 10**9, 10**10),
 }
 
 

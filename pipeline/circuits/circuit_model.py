@@ -29,11 +29,12 @@ from ..gates.evaluation import (
     states_of,
     walk_down,
 )
-from ..models.cases import CaseMarginals, Cases, cases_of
+from ..models.cases import Cases, cases_of
 from ..models.checks import integer
 from ..models.model import Model
 from ..options import Keywords, Options, parse_size
 from ..public_names import public
+from ..results.case_posteriors import CaseMarginals
 from .making import CircuitMethod, CircuitOrigin, made_circuit
 
 Array = NDArray[Any]

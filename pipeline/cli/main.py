@@ -32,8 +32,8 @@ from .options import (
     print_written,
     proving,
     prune,
+    read_settings,
 )
-from .settings import read_settings
 
 if TYPE_CHECKING:
     from ..results.posteriors import Marginals

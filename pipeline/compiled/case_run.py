@@ -17,10 +17,11 @@ from ...tasks.compiler.numba_parts import unknown_numba
 from ..api.marginals import in_memory
 from ..errors import ModelError
 from ..machine.resources import Resources
-from ..models.cases import CaseMarginals, Cases, unanswered
+from ..models.cases import Cases
 from ..models.findings import case_likelihoods, check_log10
 from ..options import Where
 from ..queries.expansion import expanded, loose_log
+from ..results.case_posteriors import CaseMarginals, unanswered
 from ..runs.pools import DaskPools, serial_pool
 from ..trees.tree import Target
 from .case_program import (

@@ -12,9 +12,10 @@ from ..api.marginals import in_memory
 from ..api.progress import planning_line, read_given
 from ..errors import checks_keywords
 from ..formats.read import GivenModel
-from ..models.cases import CaseMarginals, Cases, cases_of, unanswered
+from ..models.cases import Cases, cases_of
 from ..options import Keywords, Where
 from ..public_names import ShortDir, public
+from ..results.case_posteriors import CaseMarginals, unanswered
 from ..results.labelled_array import LabelledArray
 from .case_run import answer_cases, answered_cases
 from .information import InformedState

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from ..answering.question import Names, asked_of, named_variables
 from ..errors import BudgetError, ModelError
-from ..models.cases import CaseMarginals, Cases
+from ..models.cases import Cases
+from ..results.case_posteriors import CaseMarginals
 from ..results.information_measures import conditional_table, divergence_bits, entropy_bits, gained_bits, mutual_bits
 from ..results.labelled_array import LabelledArray, labelled
 from .case_run import answered_cases

@@ -15,10 +15,11 @@ import numpy as np
 
 from ..errors import FormatError, ModelError, writing
 from ..local_paths import local_path
-from ..models.cases import CaseMarginals, Cases, states_of
+from ..models.cases import Cases, states_of
 from ..models.findings import finding_vector, likelihood
 from ..models.frames import need_pyarrow
 from ..models.model import Model
+from ..results.case_posteriors import CaseMarginals
 from ..written_files import whole_file
 
 Write = Callable[[CaseMarginals], None]

@@ -1,20 +1,17 @@
-"""Cases of evidence as columns, and their answers as arrays with an axis of cases."""
+"""Cases of evidence as columns."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Iterable, Mapping, Sequence, Sized
 from ctypes import c_ssize_t
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import MissingNameError, ModelError, meant
-from ..public_names import public
+from ..errors import ModelError
 from .findings import is_missing
-from .frames import imported_pandas
 from .model import Model
 from .state_names import plain
 
@@ -153,98 +150,3 @@ def _objects(cells: Array) -> tuple[list[Any], Array]:
     addresses = np.ctypeslib.as_array((c_ssize_t * held.size).from_address(held.ctypes.data))
     _, first, places = np.unique(addresses, return_index=True, return_inverse=True)
     return held[first].tolist(), places
-
-
-@public
-@dataclass(frozen=True, eq=False)
-class CaseMarginals(Mapping[str, Array]):
-    """Posteriors of several cases.
-
-    The posteriors of a variable are a :class:`.LabelledArray` with an axis ``case`` and an axis of its states:
-    ``found["Storm"][3]`` is the distribution in case 3, and ``found["Storm"][:, "yes"]`` one probability for each case.
-
-    Parameters
-    ----------
-    model : Model
-    tables : dict of str to ndarray, shape (cases, states)
-        All zeros for a case whose evidence is impossible.
-    log10_evidence : ndarray, shape (cases,)
-        -inf where the evidence is impossible.
-
-    Examples
-    --------
-    >>> import bucketflow
-    >>> compiled = bucketflow.compile("diagnosis")
-    >>> found = compiled.marginals_batch({"Storm": ["yes", "no"]})
-    >>> found["Flow"].shape
-    (2, 3)
-    """
-
-    model: Model
-    tables: dict[str, Array]
-    log10_evidence: Array
-    _ROW: ClassVar[str] = "case"
-
-    @property
-    def possible(self) -> Array:
-        """Which cases have evidence that is possible, shape (cases,)."""
-        return np.asarray(np.isfinite(self.log10_evidence))
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """Notes for the caller, one sentence each: the notes of the model."""
-        return self.model.notes
-
-    def __getitem__(self, name: str) -> Array:
-        if name not in self.tables:
-            raise MissingNameError(f"no posteriors of {name!r}{meant(name, self.tables)}")
-        from ..results.labelled_array import LabelledArray
-
-        table = self.tables[name]
-        return LabelledArray(table, (self._ROW, name), (range(len(table)), self.model.state_labels(name)))
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.tables)
-
-    def __len__(self) -> int:
-        return len(self.tables)
-
-    def to_frame(self) -> Any:
-        """Return a pandas data frame: a row for each case, a column for each state of each variable.
-
-        Raises
-        ------
-        ImportError
-            If pandas is not installed; the extra ``frames`` brings it.
-        """
-        pandas = imported_pandas()
-        sizes = [(name, table.shape[1]) for name, table in self.tables.items()]
-        labels = [(name, self.model.label(self.model.index[name], k)) for name, size in sizes for k in range(size)]
-        columns = pandas.MultiIndex.from_tuples(labels, names=["variable", "state"])
-        whole = np.hstack([*self.tables.values(), np.empty((len(self.log10_evidence), 0))])
-        return pandas.DataFrame(whole, columns=columns, index=pandas.RangeIndex(len(whole), name="case"))
-
-    def _repr_html_(self) -> str:
-        from ..drawings.html import shown_rows
-
-        told, *notes = repr(self).splitlines()
-        return shown_rows([("cases", told), *(("note", note.removeprefix("note: ")) for note in notes)])
-
-    def __repr__(self) -> str:
-        impossible = len(self.log10_evidence) - int(self.possible.sum())
-        found = (
-            f"posteriors of {len(self.tables)} variables in {len(self.log10_evidence)} cases, {impossible} impossible"
-        )
-        return "\n".join([found, *(f"note: {text}" for text in self.notes)])
-
-
-def unanswered(model: Model, variables: Sequence[int], cases: int) -> CaseMarginals:
-    """Return empty arrays for the posteriors of some variables, adjacent in memory; the caller fills them."""
-    sizes = [model.dims[v] for v in variables]
-    ends = np.cumsum([0, *sizes]) * cases
-    cells = np.empty(ends[-1])
-    tables = {
-        model.names[v]: cells[start:end].reshape(cases, size)
-        for v, size, (start, end) in zip(variables, sizes, pairwise(ends.tolist()), strict=True)
-    }
-    return CaseMarginals(model, tables, np.empty(cases))

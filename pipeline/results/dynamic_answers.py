@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import ModelError
-from ..models.cases import CaseMarginals
 from ..models.frames import imported_pandas
 from ..models.model import Model
 from ..public_names import public
+from .case_posteriors import CaseMarginals
 from .labelled_frames import labelled_frame
 
 Array = NDArray[Any]

@@ -119,7 +119,7 @@ class GuardedProtocol(H11Protocol):
         self._expected = part
         if self._deadline is not None:
             self._deadline.cancel()
-        sentence = f"the {part} of a request has to arrive within {seconds:g} s" if part else ""
+        sentence = f"the {part} of a request must arrive within {seconds:g} s" if part else ""
         late = partial(self.refuse, HTTPStatus.REQUEST_TIMEOUT, sentence)
         self._deadline = None if seconds is None else self.loop.call_later(seconds, late)
 

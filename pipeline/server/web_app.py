@@ -135,7 +135,7 @@ class WebApp:
             return None
         given = request.headers.get("authorization", "").encode(errors="replace")
         if not hmac.compare_digest(given, self._token):
-            sentence = "the header Authorization has to be: Bearer, and the server's token"
+            sentence = "the header Authorization must be: Bearer, and the server's token"
             return _refusal(HTTPStatus.UNAUTHORIZED, sentence)
         self.prove(tuple(request.client or ()))
         return None

@@ -295,7 +295,7 @@ def test_a_folder_and_an_example_are_lists_too(folder: Path) -> None:
         ("list.csv", "model,query, model\na.uai,count,b.uai\n", "expected different columns, found 'model' twice"),
         ("list.csv", f"model,evidence\na.uai,{'x' * 200_000}\n", "field larger than field limit"),
         ("list.jsonl", '{"model": \n', "a JSON object, found Expecting value at column "),
-        ("list.jsonl", '{"model": ' + "9" * 5000 + "}\n", "a JSON object, found a number of too many digits"),
+        ("list.jsonl", '{"model": ' + "9" * 5000 + "}\n", "a JSON object, found a number with too many digits"),
         ("list.jsonl", "3\n", "names with values"),
         ("list.jsonl", "null\n", "names with values, such as model and query, found null"),
         ("list.yaml", "model: a.uai\n", "a list of questions"),

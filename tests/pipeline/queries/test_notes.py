@@ -132,7 +132,7 @@ def test_a_batch_prints_each_note_of_a_model_once(noisy: Path, tmp_path: Path) -
     assert [row["answer"]["notes"] for row in rows] == [[NOTE]] * len(QUERIES)
     logged = told("batch", tmp_path / "list.jsonl", "--out", tmp_path / "logged", "--log", "json")
     events = [json.loads(line) for line in logged.stderr.splitlines()]
-    assert [event["notes"] for event in events if event["event"] == "row"] == [[NOTE]] * len(QUERIES)
+    assert [event["notes"] for event in events if event.get("event") == "row"] == [[NOTE]] * len(QUERIES)
 
 
 QUERIES = ("optimum", "count", "max-marginals")

@@ -41,7 +41,12 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def warm(cache: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ServerFolder]:
-    """The server that --keep-warm finds, in a thread."""
+    """The server that --keep-warm finds, in a thread.
+
+    A command that it runs has the standard output of this process until it ends, so clients print afterwards.
+    """
+    posted = warm_client.posted
+    monkeypatch.setattr(warm_client, "posted", lambda *given: iter([*posted(*given)]))
     monkeypatch.setattr(warm_client, "start_server", lambda *_: pytest.fail("another server was started"))
     folder = warm_client.folder_here()
     server = QuestionServer(ServerSettings(), folder, serving._command_run)
@@ -175,7 +180,9 @@ def test_others_may_not_offer_a_server(warm: ServerFolder) -> None:
     warm.token_file.chmod(0o644)
     found = run("solve", "cycle.wcsp", "--keep-warm")
     assert found.exit_code == 2
-    assert re.fullmatch(r"bucketflow: no server can use .*, as others may use .* whose mode is 0644\n", found.stderr)
+    assert re.fullmatch(
+        r"bucketflow: no server can use .*, because others may use .* whose mode is 0644\n", found.stderr
+    )
     warm.token_file.chmod(0o600)
 
 
