@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from decimal import Decimal
@@ -18,8 +17,7 @@ from .models.checks import integer
 from .models.option_rows import OPTION_ROWS
 from .models.query import Fit, Representation, TaskSize, TreeKind
 from .models.query import Method as Method
-
-_SIZE = re.compile(r"(?ia)(.*?)(?:([kmgtp])(i?))?b?")
+from .sizes import parse_size as parse_size
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -253,35 +251,6 @@ def checked_order(order: Any) -> str | tuple[str, ...]:
     if names is None or not all(isinstance(name, str) for name in names):
         raise ModelError(f"the order is {order!r}; it must be the name of a heuristic, or list names")
     return names
-
-
-def parse_size(size: int | str) -> int:
-    """Read a size in bytes, as a number or as ``"4GB"`` or ``"512MiB"``.
-
-    Raises
-    ------
-    ModelError
-        If it is none.
-    """
-    try:
-        found = -1 if isinstance(size, bool) else size if isinstance(size, int) else _parsed(size)
-    except (ValueError, OverflowError, TypeError, AttributeError):
-        found = -1
-    if found < 0:
-        raise ModelError(f"{size!r} is not a size; write for example 4GB or 512MiB")
-    return found
-
-
-def _parsed(size: float | str) -> int:
-    """Read a number and its unit as Dask does, which takes a tenth of a second to be imported."""
-    if not isinstance(size, str):
-        return int(size)
-    parts = _SIZE.fullmatch(size.replace(" ", ""))
-    if parts is None:
-        raise ValueError(size)
-    number, prefix, binary = parts.groups()
-    unit = (1024 if binary else 1000) ** ("kmgtp".index(prefix.lower()) + 1) if prefix else 1
-    return int(float(number or 1) * unit)
 
 
 # The keywords that the public functions share, with their types; what they mean: :func:`bucketflow.solve`.

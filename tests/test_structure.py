@@ -34,6 +34,7 @@ FLOORS = {
             "public_names.py",
             "errors.py",
             "local_paths.py",
+            "sizes.py",
             "metrics.py",
             "written_files.py",
             "drawings",

@@ -34,6 +34,8 @@ from .options import (
     prune,
     read_settings,
 )
+from .settings import read_settings
+from .simulate_plan import SimulationOptions, simulating
 
 if TYPE_CHECKING:
     from ..results.posteriors import Marginals
@@ -161,6 +163,7 @@ def _end_bounded(result: Result | Marginals) -> None:
     metavar="FILE",
     help="Write the task graph to a .svg, .html, .png, .pdf or .json file: a row for each elimination.",
 )
+@simulating
 @guarded
 def plan(
     file: str,
@@ -169,6 +172,8 @@ def plan(
     joint: tuple[str, ...],
     no_prune: bool,
     graph: str | None,
+    simulate: str | None,
+    simulated: dict[str, Any],
     **options: Any,
 ) -> None:
     """Show what a query would cost.
@@ -183,6 +188,7 @@ def plan(
 
     if graph is not None:
         graph_ending(graph)
+    asked = None if simulate is None else SimulationOptions.of(simulate, options, simulated)
     model, _ = load(file, options, as_json)
     query, evidence, settings = keywords_of(model, options)
     outer = {name: settings.pop(name) for name in ("project", "maximize")}
@@ -192,7 +198,9 @@ def plan(
     if graph is not None:
         write_graph(found, graph)
         print_written(graph)
-    if as_json:
+    if asked is not None:
+        asked.show(found, as_json)
+    elif as_json:
         click.echo(plan_json(found))
     else:
         print_plan(found)

@@ -44,6 +44,10 @@ class PlanningPolicy(Policy):
         and was not searched for before: of seven, twice as long found the same for six, and 11% less for 20 ms.
     drawn_rows : int
         Eliminations in the picture of a plan. 160 rows are about three screens; more would not be read.
+    simulated_tasks : int
+        Most tasks of a simulation. Further slices are simulated together.
+    task_seconds, submit_seconds : float
+        Seconds of a Dask task on its worker, and of its submission by the client.
     """
 
     sent_bytes: int = 1 << 28
@@ -63,3 +67,6 @@ class PlanningPolicy(Policy):
     further_search_seconds: float = 0.05
     searched_seconds: float = 1.0
     drawn_rows: int = 160
+    simulated_tasks: int = 100_000
+    task_seconds: float = 2e-3
+    submit_seconds: float = 5e-4

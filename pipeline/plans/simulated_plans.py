@@ -1,0 +1,81 @@
+"""Simulations of a plan on workers of several numbers, with checked arguments. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from math import inf
+
+from ..errors import BudgetError, ModelError, enough_bytes, format_bytes
+from ..models.checks import integer
+from ..sizes import parse_rate, parse_size, worker_task_bytes
+from .plan import Plan
+from .planning_policy import PlanningPolicy
+from .simulated_runs import Simulation, simulated_run
+from .simulated_tasks import divided_for, simulated_tasks
+from .simulation import SimulatedCluster
+
+_MOST_WORKERS = 100_000
+
+
+def simulate(
+    plan: Plan,
+    workers: int | Iterable[int],
+    worker_memory: int | str | None,
+    slots: int,
+    bandwidth: float | str,
+    storage_bandwidth: float | str | None,
+    worker_start: float,
+    losses: float,
+    seed: int,
+) -> Simulation:
+    """Simulate a plan; see :meth:`.Plan.simulate`."""
+    numbers = [workers] if isinstance(workers, int) else list(workers)
+    slots, seed = integer(slots, "slots", 1), integer(seed, "seed", 0)
+    for number in numbers:
+        if integer(number, "workers", 1) > _MOST_WORKERS:
+            raise ModelError(f"workers is {number:,}; a simulation takes at most {_MOST_WORKERS:,}")
+    if not numbers:
+        raise ModelError("workers is empty; give at least one number of workers, such as 8")
+    for name, value in (("worker_start", worker_start), ("losses", losses)):
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
+            raise ModelError(f"{name} is {value!r}; it must be a number, 0 or more")
+    memory = worker_memory_bytes(plan, worker_memory, slots)
+    policy, spill = PlanningPolicy.current(), plan.spill
+    storage = inf if spill is None else spill.disk_rate
+    runs = []
+    for number in numbers:
+        tasks = simulated_tasks(divided_for(plan, number * slots, memory))
+        cluster = SimulatedCluster(
+            number,
+            slots,
+            parse_rate(bandwidth),
+            storage if storage_bandwidth is None else parse_rate(storage_bandwidth),
+            float(worker_start) if len(tasks) > 1 else 0.0,
+            policy.task_seconds,
+            policy.submit_seconds,
+            float(losses),
+            seed,
+        )
+        runs.append(simulated_run(tasks, cluster))
+    return Simulation(tuple(runs))
+
+
+def worker_memory_bytes(plan: Plan, limit: int | str | None, slots: int) -> int:
+    """Return the bytes for a task on a worker; on GPUs, the memory of the plan.
+
+    Raises
+    ------
+    BudgetError
+        If the plan needs more.
+    """
+    if limit is None or plan.device:
+        return plan.peak_bytes if limit is None else max(plan.peak_bytes, plan.kept_bytes)
+    allowed = worker_task_bytes(parse_size(limit), slots)
+    if plan.peak_bytes > allowed:
+        raise BudgetError(
+            f"a task of the plan takes {format_bytes(plan.peak_bytes)}, and a worker with a memory limit of "
+            f"{format_bytes(parse_size(limit))} has {format_bytes(allowed)} for it; plan with memory "
+            f"{enough_bytes(allowed).replace(' ', '')} or less, or give more worker memory"
+        )
+    return allowed
