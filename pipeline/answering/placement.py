@@ -181,7 +181,7 @@ def verify_workers_memory(plan: Plan, resources: Resources, stored: bool) -> Non
         return  # the plan was made for the smallest worker
     needed = task_bytes_of(plan, resources) if stored or asked.memory is None else parse_size(asked.memory)
     if resources.workers and needed > (largest := largest_worker(resources.workers)).most_task_bytes:
-        again = "ask again" if asked.folder is None or not stored else f"bucketflow resume {asked.folder}"
+        again = "repeat the query" if asked.folder is None or not stored else f"bucketflow resume {asked.folder}"
         raise BudgetError(refused_workers(UnfitWorkersError(largest, needed), again))
 
 

@@ -247,8 +247,9 @@ def solve(
         does not suffice, and always leaves the tables in ``workdir``, as ``keep_tables=0`` does.
     disk : int or str, optional
         Budget for tables on disk, in bytes or as ``"4GB"``.
-    workdir : path, optional
-        Run directory, shared with all workers. An interrupted run in this directory is continued.
+    workdir : path or URL, optional
+        Run directory, in a file system that all workers share or in an object store, such as ``"s3://bucket/run"``. An
+        interrupted run there is continued.
     keep_tables : int or str, optional
         Leave every table of at least this size in ``workdir`` for inspection, as a Zarr array with names and
         attributes; 0 leaves all tables. If the plan stores tables on disk, only the stored tables are left.

@@ -116,7 +116,8 @@ def batch(
         ``memory``, ``order-time``, ``time``, ``name`` and ``priority``; or a folder of models. A data frame and a list
         of mappings have the same columns, and models that were loaded from a file too.
     out : path
-        The folder of the results; with a cluster on a file system that its workers share.
+        The folder of the results, or its URL; with a cluster in a file system that its workers share, or in an object
+        store.
     query : str
         Of rows that name none.
     max_time : float, optional

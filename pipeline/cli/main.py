@@ -34,7 +34,6 @@ from .options import (
     prune,
     read_settings,
 )
-from .settings import read_settings
 from .simulate_plan import SimulationOptions, simulating
 
 if TYPE_CHECKING:

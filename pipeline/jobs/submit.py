@@ -59,8 +59,8 @@ def submit(
         A query of :func:`bucketflow.solve`, or ``"marginals"`` or ``"max-marginals"``.
     scheduler, client
         The cluster.
-    workdir : path
-        The run directory, on a file system that this process and all workers share.
+    workdir : path or URL
+        The run directory, in a file system that this process and all workers share, or in an object store.
     priority : int, optional
         Of two jobs on one cluster the tasks of that with the higher priority go first; equal ones take turns.
     most_workers : int, optional
@@ -92,7 +92,7 @@ def submit(
 def submitted(question: Question, options: Options, effort: ProofOptions) -> Job:
     """Hand over a question; see :func:`submit`."""
     if options.folder is None:
-        raise ModelError("a job needs a --workdir, on a file system that all workers share")
+        raise ModelError("a job needs a --workdir, in a file system that all workers share or in an object store")
     if not options.remote:
         raise ModelError("a job needs a running cluster: give its --scheduler")
     if not question.model.source:

@@ -171,7 +171,16 @@ _ROWS: Final = (
     OptionRow(
         "priority", PLACE, "whole", "Priority of the job; higher numbers go first.", "N", default=0, commands="jobs"
     ),
-    OptionRow(*("workdir", PLACE, "text", "Run directory. An interrupted run in it continues.", "DIR"), stored=False),
+    OptionRow(
+        *(
+            "workdir",
+            PLACE,
+            "text",
+            "Run directory: a folder, or a URL such as s3://BUCKET/FOLDER. An interrupted run in it continues.",
+            "DIR",
+        ),
+        stored=False,
+    ),
 )
 OPTION_ROWS: Final = {row.name: row for row in _ROWS}
 
