@@ -273,9 +273,7 @@ class Plan(ShortDir, PlannedSteps):
         """
         from .simulated_plans import simulate
 
-        return simulate(
-            self, workers, worker_memory, slots, bandwidth, storage_bandwidth, worker_start, losses, seed
-        )
+        return simulate(self, workers, worker_memory, slots, bandwidth, storage_bandwidth, worker_start, losses, seed)
 
     def _size_of(self, step: Step) -> tuple[int, int]:
         """Cells that a step sweeps and bytes of its table; by rows, rows and bytes of its table at most."""

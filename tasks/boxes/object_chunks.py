@@ -95,7 +95,7 @@ class ChunkObjects(ChunkFiles):
 
 
 def chunk_store(folder: Place, disk_rate: float | None = None, compact: bool = False) -> ChunkFiles:
-    """Return the store of a folder, in a file system or in an object store; see :class:`.ChunkFiles`."""
+    """Return the store of a folder, in a file system or in an object store; see ``ChunkFiles``."""
     kind = ChunkObjects if isinstance(folder, ObjectPath) else ChunkFiles
     return kind(folder, disk_rate, compact)
 

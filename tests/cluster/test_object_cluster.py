@@ -21,7 +21,7 @@ from bucketflow.storage import ledger
 from bucketflow.storage.object_store import ObjectPath
 from tests.clusters import free_port
 from tests.models import grid
-from tests.object_server import Bucket, bucket, buckets, needs_server  # noqa: F401
+from tests.object_server import Bucket, needs_server
 from tests.pipeline.runs.test_damage import budget
 
 pytestmark = needs_server
@@ -85,7 +85,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
 
 
 @pytest.mark.usefixtures("elsewhere")
-def test_workers_that_share_nothing_but_a_url_solve_and_resume(bucket: Bucket, tmp_path: Path) -> None:  # noqa: F811
+def test_workers_that_share_nothing_but_a_url_solve_and_resume(bucket: Bucket, tmp_path: Path) -> None:
     model = grid(6, 6, 4)
     wanted, options = bucketflow.solve(model), budget(model, "optimum", "spill", 2)
     run = f"{bucket.url}run"
@@ -108,7 +108,7 @@ def test_workers_that_share_nothing_but_a_url_solve_and_resume(bucket: Bucket, t
 
 
 @pytest.mark.usefixtures("elsewhere")
-def test_a_job_in_an_object_store_is_listed_watched_and_answered(bucket: Bucket, tmp_path: Path) -> None:  # noqa: F811
+def test_a_job_in_an_object_store_is_listed_watched_and_answered(bucket: Bucket, tmp_path: Path) -> None:
     model, path, job = grid(5, 5, 4), tmp_path / "grid.wcsp", f"{bucket.url}jobs/one"
     wanted, options = bucketflow.solve(model), budget(model, "optimum", "spill", 2)
     bucketflow.save(model, path)
@@ -127,7 +127,7 @@ def test_a_job_in_an_object_store_is_listed_watched_and_answered(bucket: Bucket,
         assert json.loads(called("log", job).splitlines()[-1])["event"] == "finished"
 
 
-def test_a_worker_that_does_not_reach_the_store_is_named(bucket: Bucket, tmp_path: Path) -> None:  # noqa: F811
+def test_a_worker_that_does_not_reach_the_store_is_named(bucket: Bucket, tmp_path: Path) -> None:
     with cluster(tmp_path, AWS_ENDPOINT_URL=f"http://127.0.0.1:{free_port()}") as address:
         model = grid(5, 5, 4)
         options = budget(model, "optimum", "spill", 2)

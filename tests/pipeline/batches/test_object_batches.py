@@ -13,12 +13,12 @@ import bucketflow
 from bucketflow.pipeline.cli.main import main
 from bucketflow.storage.object_store import ObjectPath
 from tests.models import grid
-from tests.object_server import Bucket, bucket, buckets, needs_server  # noqa: F401
+from tests.object_server import Bucket, needs_server
 
 pytestmark = needs_server
 
 
-def test_a_batch_answers_each_row_once_and_is_reported(bucket: Bucket, tmp_path: Path) -> None:  # noqa: F811
+def test_a_batch_answers_each_row_once_and_is_reported(bucket: Bucket, tmp_path: Path) -> None:
     models = [grid(3, 3, states) for states in (2, 3)]
     for number, model in enumerate(models):
         bucketflow.save(model, tmp_path / f"{number}.wcsp")
@@ -41,7 +41,7 @@ def test_a_batch_answers_each_row_once_and_is_reported(bucket: Bucket, tmp_path:
 def test_a_large_question_of_a_batch_has_its_run_directory_there(
     bucket: Bucket,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     from bucketflow.pipeline.batches.batch_policy import BatchPolicy
 
