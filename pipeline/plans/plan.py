@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from ...tasks.steps.ordered_sum import ordered_sum
@@ -271,9 +272,12 @@ class Plan(ShortDir, PlannedSteps):
         BudgetError
             If a task needs more memory than a worker has.
         """
-        from .simulated_plans import simulate
-
-        return simulate(self, workers, worker_memory, slots, bandwidth, storage_bandwidth, worker_start, losses, seed)
+        # the simulation divides plans, so its modules import this one
+        simulate = import_module(".simulated_plans", __package__).simulate
+        found: Simulation = simulate(
+            self, workers, worker_memory, slots, bandwidth, storage_bandwidth, worker_start, losses, seed
+        )
+        return found
 
     def _size_of(self, step: Step) -> tuple[int, int]:
         """Cells that a step sweeps and bytes of its table; by rows, rows and bytes of its table at most."""

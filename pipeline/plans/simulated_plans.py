@@ -54,7 +54,7 @@ def simulate(
             float(worker_start) if len(tasks) > 1 else 0.0,
             policy.task_seconds,
             policy.submit_seconds,
-            float(losses),
+            float(losses) if len(tasks) > 1 else 0.0,
             seed,
         )
         runs.append(simulated_run(tasks, cluster))

@@ -90,7 +90,7 @@ class Simulation:
 
     def rows(self) -> list[tuple[str, ...]]:
         """Return the table: a head, and a row for each number of workers."""
-        rows = [_HEAD]
+        rows: list[tuple[str, ...]] = [_HEAD]
         for run in self.runs:
             moved = format_bytes(run.network_bytes), format_bytes(run.storage_bytes)
             figures = f"{run.workers:,}", duration(run.seconds), f"{run.worker_hours:.3g}", f"{run.utilisation:.0%}"
@@ -113,7 +113,10 @@ class Simulation:
         rows = self.rows()
         widths = [max(len(row[k]) for row in rows) for k in range(len(_HEAD))]
         right = len(_HEAD) - 1
-        lines = ["  ".join(t.rjust(w) if k < right else t for k, (t, w) in enumerate(zip(row, widths))) for row in rows]
+        lines = [
+            "  ".join(t.rjust(w) if k < right else t for k, (t, w) in enumerate(zip(row, widths, strict=True)))
+            for row in rows
+        ]
         for run in self.runs:
             parts = [
                 f"{first} … {last} ({count:,} tasks, {duration(seconds)})"

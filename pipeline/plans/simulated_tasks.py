@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from math import ceil, prod
 
+from ...tasks.steps.ordered_sum import ordered_sum
 from ...tasks.steps.step import Step
 from ..errors import ModelError
 from .plan import Plan
@@ -153,7 +154,7 @@ class _Builder:
             decoded[task] = self._add(f"part {task[0]} decode", seconds, [(before, 0), *given])
         return [(i, 0) for i in decoded.values()]
 
-    def _fixed(self, steps: Sequence[Step], fixed: Sequence[int]) -> float:
+    def _fixed(self, steps: Sequence[Step], fixed: Collection[int]) -> float:
         """Return the seconds of steps with some variables fixed."""
         sizes, known = self.plan.dims, {*fixed}
         around, itemsize = self.plan.around, self.plan.itemsize
@@ -169,6 +170,8 @@ class _Builder:
         assert spill is not None
         if spill.tasks > PlanningPolicy.current().simulated_tasks:
             raise ModelError(f"the run has {spill.tasks:,} blocks, too many to simulate; give more memory")
+        # what a block and its chunk files take besides the moved bytes
+        files = max(spill.moving_seconds - (spill.read_bytes + spill.written_bytes) / spill.disk_rate, 0) / spill.tasks
         writers = {number: index for index, stage in enumerate(spill.stages) for number in stage.outputs}
         positions: dict[int, list[int]] = {}
         leaves = plan.leaf_bytes // len(spill.stages)
@@ -195,7 +198,7 @@ class _Builder:
                     for key, found in agreeing.items()
                 }
                 gates.append((common, places))
-            seconds = self._seconds(stage.steps)
+            seconds = self._seconds(stage.steps) + self._sweeps * files
             moved = {
                 "read_bytes": self._sweeps * sum(spill.moved_bytes(stage, number) for number in stage.inputs),
                 "written_bytes": self._sweeps * sum(spill.moved_bytes(stage, number) for number in stage.outputs),
@@ -211,11 +214,12 @@ class _Builder:
         ends = [(i, 0) for found in positions.values() for i in found]
         if self._decodes:
             scopes = [plan.tree.scopes[s.head] if s.head >= 0 else s.boxed for s in spill.stages]
-            seconds = sum(self._fixed_stage(s.steps, fixed, s.boxed) for s, fixed in zip(spill.stages, scopes))
+            each = zip(spill.stages, scopes, strict=True)
+            seconds = ordered_sum([self._fixed_stage(stage.steps, fixed, stage.boxed) for stage, fixed in each])
             ends = [(self._add("client: decode", seconds, ends, place="client"), 0)]
         self._finish(ends)
 
-    def _fixed_stage(self, steps: Sequence[Step], fixed: Sequence[int], boxed: Sequence[int]) -> float:
+    def _fixed_stage(self, steps: Sequence[Step], fixed: Collection[int], boxed: Sequence[int]) -> float:
         """Return the seconds of a stage without blocks, with the variables above it fixed."""
         opened = prod(self.plan.dims[v] for v in boxed if v not in fixed)
         return opened * self._fixed(steps, [v for v in fixed if v not in boxed])

@@ -168,7 +168,7 @@ class Simulator:
             self.at(self.cluster.start_seconds, lambda worker=worker: self._join(worker, -1))  # type: ignore[misc]
         for position, missing in enumerate(self._missing):
             if not missing and self._state[position] == _WAITING:
-                self._ready(position, -1, "start")
+                self._ready(position, -1, "input")
         while self._left:
             self.now, _, event = heappop(self._events)
             event()
