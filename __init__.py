@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from .pipeline.results.result import Result
     from .pipeline.results.samples import Samples
     from .pipeline.server.server import serve
+    from .pipeline.simulation.simulate import simulate
     from .pipeline.tuning.launch_tuning import Tuning, tune
 
 __all__ = [
@@ -149,6 +150,7 @@ __all__ = [
     "save",
     "sensitivity",
     "serve",
+    "simulate",
     "solve",
     "submit",
     "to_pgmpy",
@@ -199,6 +201,7 @@ _HOME = {
     "models.evaluated": ("Evaluation",),
     "models.model": ("Function", "Model"),
     "plans.plan": ("Plan",),
+    "simulation.simulate": ("simulate",),
     "results.best_assignments": ("BestAssignments", "RankedAssignment"),
     "results.bounds": ("Bounds",),
     "results.case_posteriors": ("CaseMarginals",),

@@ -43,6 +43,7 @@ FLOORS = {
             "orders",
             "plans",
             "budget",
+            "simulation",
             "preprocessing",
         ),
         *(

@@ -33,8 +33,8 @@ from .options import (
     proving,
     prune,
     read_settings,
+    simulating,
 )
-from .simulate_plan import SimulationOptions, simulating
 
 if TYPE_CHECKING:
     from ..results.posteriors import Marginals
@@ -183,7 +183,7 @@ def plan(
     from ..answering.question import question_of
     from ..options import Options, ProofOptions
     from ..plans.task_graph import graph_ending
-    from .show_plan import plan_json, print_plan, write_graph
+    from .show_plan import SimulationOptions, plan_json, print_plan, write_graph
 
     if graph is not None:
         graph_ending(graph)

@@ -502,3 +502,38 @@ class Grouped(click.Command):
         for title, rows in self.sections(ctx).items():
             with formatter.section(title):
                 formatter.write_dl(rows)
+
+
+# Options of ``plan --simulate``.
+
+_SIMULATED = (
+    *("worker_memory", "worker_threads", "bandwidth", "storage_bandwidth", "worker_start", "losses"),
+    *("gpus_per_worker", "timeline"),
+)
+
+
+def simulating(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options of a simulation to a command, which gets them as the keyword ``simulated``."""
+
+    @click.option("--simulate", metavar="workers=N,…", help="Predict the run on N workers, without running it.")
+    @click.option("--worker-memory", metavar="SIZE", help="Memory limit of a simulated worker.")
+    @click.option("--worker-threads", type=click.IntRange(min=1), help="Threads of a simulated worker.  [default: 1]")
+    @click.option("--bandwidth", metavar="RATE", help="Link of each simulated worker.  [default: 1GB/s]")
+    @click.option(
+        "--storage-bandwidth",
+        metavar="RATE",
+        help="Storage that all simulated workers share.  [default: the rate of this machine's disk]",
+    )
+    @click.option("--worker-start", type=click.FloatRange(min=0), help="Seconds until a simulated worker takes tasks.")
+    @click.option("--losses", type=click.FloatRange(min=0), help="Losses of each simulated worker in an hour.")
+    @click.option("--gpus-per-worker", type=click.IntRange(min=1), help="GPUs of each simulated worker; with --gpus.")
+    @click.option("--timeline", metavar="FILE", help="Draw the last simulated run: .svg, .html, .png or .pdf.")
+    @wraps(command)
+    def run(*args: Any, **options: Any) -> None:
+        simulated = {name: value for name in _SIMULATED if (value := options.pop(name)) is not None}
+        if simulated and options["simulate"] is None:
+            given = "--" + next(iter(simulated)).replace("_", "-")
+            raise click.UsageError(f"{given} describes simulated workers; give --simulate workers=N too")
+        command(*args, simulated=simulated, **options)
+
+    return run

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,12 +12,16 @@ from rich.table import Table
 from ...cluster.memory import COMPILED_PROCESS_BYTES, PROCESS_BYTES
 from ...tasks.compiler.code_cache import COLD_CELLS
 from ..drawings.display_policy import DisplayPolicy
+from ..drawings.svg import drawing_ending
 from ..errors import BudgetError, ModelError, format_bytes, format_cells, printable, shown_number
 from ..machine.learnt_rates import known_launches
 from ..plans.plan import Plan, empty_plan
 from ..plans.repricing import remembered_with_rates
 from ..results.proof import plan_figures, removed_texts
+from ..simulation.simulate import simulate
+from ..sizes import parse_rate, parse_size, worker_task_bytes
 from ..trees.memory import step_bytes, table_bytes
+from .options import print_written
 from .show_run import print_rows, show, table
 
 if TYPE_CHECKING:
@@ -327,3 +331,88 @@ def _steps_table(prepared: Prepared, plan: Plan) -> Table:
 
 def _short(count: int) -> str:
     return f"{count:,}" if count < 10_000 else f"{count:.3g}"
+
+
+# ``plan --simulate``: how long a plan would run on workers of several numbers.
+
+
+@dataclass(frozen=True)
+class SimulationOptions:
+    """The options of a simulation.
+
+    Parameters
+    ----------
+    workers : tuple of int
+    seed : int
+    given : dict
+        Keywords of :func:`bucketflow.simulate`.
+    timeline : str or None
+        File of the drawing.
+    """
+
+    workers: tuple[int, ...]
+    seed: int
+    given: dict[str, Any]
+    timeline: str | None
+
+    @classmethod
+    def of(cls, text: str, options: dict[str, Any], simulated: dict[str, Any]) -> SimulationOptions:
+        """Read the options, and plan for the memory and the threads of a worker unless others are given.
+
+        Raises
+        ------
+        ModelError
+            If the numbers of workers or a size cannot be read.
+        """
+        name, _, numbers = text.partition("=")
+        parts = [part.strip() for part in numbers.split(",")]
+        if name.strip() != "workers" or not all(part.isdecimal() and int(part) > 0 for part in parts):
+            raise ModelError(f"--simulate is {text!r}; write for example workers=1,8,64")
+        if options.get("workers") or options.get("scheduler"):
+            raise ModelError("--simulate describes the workers; leave out --workers and --scheduler")
+        given = dict(simulated)
+        timeline = given.pop("timeline", None)
+        if timeline is not None:
+            drawing_ending(timeline)
+        for rate in ("bandwidth", "storage_bandwidth"):
+            if rate in given:
+                parse_rate(given[rate])
+        gpus, threads = given.pop("gpus_per_worker", None), given.pop("worker_threads", 1)
+        if gpus is not None and options.get("gpus") is None:
+            raise ModelError("--gpus-per-worker needs a plan for GPUs; give --gpus 1 on a machine with a GPU")
+        given["slots"] = gpus or threads
+        limit = given.get("worker_memory")
+        if limit is not None and options["memory"] is None and gpus is None:
+            options["memory"] = worker_task_bytes(parse_size(limit), threads)
+        options["threads"] = options.get("threads") or 1
+        return cls(tuple(map(int, parts)), options.get("seed", 0), given, timeline)
+
+    def show(self, found: Outlook, as_json: bool) -> None:
+        """Simulate the plan of a query; print the table and the chains, and draw the timeline."""
+        simulation = simulate(_swept(found), self.workers, seed=self.seed, **self.given)
+        if self.timeline is not None:
+            simulation.draw().save(self.timeline)
+            print_written(self.timeline)
+        if as_json:
+            click.echo(simulation.to_json())
+            return
+        click.echo(repr(simulation))
+
+
+def _swept(found: Outlook) -> Plan:
+    """Return the plan that is simulated: of the whole model, or of the network after preparation.
+
+    Raises
+    ------
+    ModelError
+        If the method runs no sweep.
+    BudgetError
+        If no plan fits.
+    """
+    if found.unswept:
+        raise ModelError(f"there is nothing to simulate: {found.unswept}")
+    if found.whole is not None:
+        return found.whole.plan or empty_plan()
+    if found.remainder is not None and found.remainder.plan is not None:
+        return found.remainder.plan
+    raise BudgetError(f"there is nothing to simulate: {found.refused}")

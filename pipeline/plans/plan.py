@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
-from importlib import import_module
 from typing import TYPE_CHECKING
 
 from ...tasks.steps.ordered_sum import ordered_sum
@@ -20,7 +19,6 @@ from .prediction import CORES_OF_A_DEVICE
 
 if TYPE_CHECKING:
     from ..drawings.svg import Svg
-    from .simulated_runs import Simulation
     from .task_graph import GraphSection, TaskGraph
 
 # Below this, one thread is done with a propagation before others have started.
@@ -45,7 +43,7 @@ class Plan(ShortDir, PlannedSteps):
     _SHOWN = (
         *("width", "largest_table_cells", "cells", "peak_bytes", "read_bytes", "written_bytes", "disk_bytes", "slices"),
         *("predicted_seconds", "predicted_interval", "tasks", "steps", "junction_tree", "summary", "rows", "graph"),
-        *("simulate", "draw", "plot"),
+        *("draw", "plot"),
     )
 
     @property
@@ -230,54 +228,6 @@ class Plan(ShortDir, PlannedSteps):
 
         measure = TableMeasure(len(self.tree.scopes), self._size_of, self._seconds_of)
         return task_graph(self._sections(), measure, name)
-
-    def simulate(
-        self,
-        workers: int | Iterable[int] = (1, 8, 64),
-        *,
-        worker_memory: int | str | None = None,
-        slots: int = 1,
-        bandwidth: float | str = "1GB/s",
-        storage_bandwidth: float | str | None = None,
-        worker_start: float = 0.0,
-        losses: float = 0.0,
-        seed: int = 0,
-    ) -> Simulation:
-        """Predict the run of this plan on workers of several numbers. No task is run.
-
-        Slices that bounds exclude count as swept.
-
-        Parameters
-        ----------
-        workers : int or iterable of int
-            Numbers of workers.
-        worker_memory : size, optional
-            Memory limit of each worker. A plan whose tasks need more is refused.
-        slots : int
-            Tasks that a worker runs at a time: its threads, or its GPUs.
-        bandwidth : rate
-            Rate of the link of each worker.
-        storage_bandwidth : rate, optional
-            Rate of the storage that all workers share. By default the rate of this machine's disk.
-        worker_start : float
-            Seconds until a worker takes tasks, at the beginning and after a loss.
-        losses : float
-            Losses of each worker in an hour, at random times.
-        seed : int
-
-        Raises
-        ------
-        ModelError
-            If a number is not acceptable, tables are sparse, or the run has too many tasks.
-        BudgetError
-            If a task needs more memory than a worker has.
-        """
-        # the simulation divides plans, so its modules import this one
-        simulate = import_module(".simulated_plans", __package__).simulate
-        found: Simulation = simulate(
-            self, workers, worker_memory, slots, bandwidth, storage_bandwidth, worker_start, losses, seed
-        )
-        return found
 
     def _size_of(self, step: Step) -> tuple[int, int]:
         """Cells that a step sweeps and bytes of its table; by rows, rows and bytes of its table at most."""

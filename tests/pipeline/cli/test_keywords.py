@@ -129,6 +129,7 @@ def test_options_of_numpy_are_kept_in_a_run_directory(options: dict[str, Any], t
 
 
 MEANT: list[tuple[Callable[[], Any], str, str, str]] = [
+    (lambda: bucketflow.simulate(bucketflow.plan("satellite"), worker=2), "simulate", "worker", "workers"),
     (lambda: bucketflow.solve(PAIR, memmory="4GB"), "solve", "memmory", "memory"),
     (lambda: bucketflow.plan(PAIR, presentation="rows"), "plan", "presentation", "representation"),
     (lambda: bucketflow.marginals(PAIR, gpu=1), "marginals", "gpu", "gpus"),

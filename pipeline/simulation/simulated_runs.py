@@ -10,7 +10,7 @@ from typing import Any, Final
 from ..drawings.charts import timeline
 from ..drawings.svg import Svg
 from ..errors import format_bytes
-from .simulation import CLIENT, SimulatedCluster, SimulatedSpan, SimulatedTask, Simulator
+from .simulated_cluster import CLIENT, SimulatedCluster, SimulatedSpan, SimulatedTask, Simulator
 
 _HEAD: Final = ("workers", "predicted", "worker-hours", "utilisation", "network", "storage", "losses", "limited by")
 # Workers of a timeline.

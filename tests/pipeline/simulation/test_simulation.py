@@ -15,9 +15,9 @@ import bucketflow
 from bucketflow.pipeline.cli.main import main
 from bucketflow.pipeline.plans.plan import Plan, empty_plan
 from bucketflow.pipeline.plans.repricing import with_rates
-from bucketflow.pipeline.plans.simulated_runs import SimulatedRun, simulated_run
-from bucketflow.pipeline.plans.simulated_tasks import divided_for, simulated_tasks
-from bucketflow.pipeline.plans.simulation import SimulatedCluster, SimulatedTask
+from bucketflow.pipeline.simulation.simulated_cluster import SimulatedCluster, SimulatedTask
+from bucketflow.pipeline.simulation.simulated_runs import SimulatedRun, simulated_run
+from bucketflow.pipeline.simulation.simulated_tasks import divided_for, simulated_tasks
 from bucketflow.pipeline.trees.costs import Rates
 from tests.models import grid
 
@@ -146,10 +146,11 @@ def test_a_simulation_has_the_tasks_and_the_work_of_the_plan(options: dict[str, 
 
 
 def test_small_plans_run_in_the_client() -> None:
-    found = bucketflow.plan(grid(3, 3, 2, "markov"), "partition").simulate((1, 4), losses=10.0, worker_start=5.0)
+    plan = bucketflow.plan(grid(3, 3, 2, "markov"), "partition")
+    found = bucketflow.simulate(plan, (1, 4), losses=10.0, worker_start=5.0)
     assert {each.losses for each in found.runs} == {0}
     assert [each.chain[0][0] for each in found.runs] == ["run in the client's process"] * 2
-    assert empty_plan().simulate(2).runs[0].seconds == 0
+    assert bucketflow.simulate(empty_plan(), 2).runs[0].seconds == 0
 
 
 @pytest.mark.parametrize(
@@ -168,12 +169,12 @@ def test_small_plans_run_in_the_client() -> None:
 def test_bad_arguments_are_refused_in_one_sentence(more: dict[str, Any], text: str) -> None:
     plan = bucketflow.plan(grid(3, 3, 2, "markov"), "partition")
     with pytest.raises(bucketflow.ModelError, match=text):
-        plan.simulate(**more)
+        bucketflow.simulate(plan, **more)
 
 
 def test_a_worker_with_too_little_memory_is_refused() -> None:
     with pytest.raises(bucketflow.BudgetError, match="plan with memory"):
-        planned("partition", order_time=0.1).simulate(2, worker_memory="4MB")
+        bucketflow.simulate(planned("partition", order_time=0.1), 2, worker_memory="4MB")
 
 
 def test_the_command_prints_a_table_and_draws(tmp_path: Path) -> None:

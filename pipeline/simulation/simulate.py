@@ -6,30 +6,75 @@ import math
 from collections.abc import Iterable
 from math import inf
 
-from ..errors import BudgetError, ModelError, enough_bytes, format_bytes
+from ..errors import BudgetError, ModelError, checks_keywords, enough_bytes, format_bytes
 from ..models.checks import integer
+from ..plans.plan import Plan
+from ..plans.planning_policy import PlanningPolicy
+from ..public_names import public
 from ..sizes import parse_rate, parse_size, worker_task_bytes
-from .plan import Plan
-from .planning_policy import PlanningPolicy
+from .simulated_cluster import SimulatedCluster
 from .simulated_runs import Simulation, simulated_run
 from .simulated_tasks import divided_for, simulated_tasks
-from .simulation import SimulatedCluster
 
 _MOST_WORKERS = 100_000
 
 
+@public
+@checks_keywords
 def simulate(
     plan: Plan,
-    workers: int | Iterable[int],
-    worker_memory: int | str | None,
-    slots: int,
-    bandwidth: float | str,
-    storage_bandwidth: float | str | None,
-    worker_start: float,
-    losses: float,
-    seed: int,
+    workers: int | Iterable[int] = (1, 8, 64),
+    *,
+    worker_memory: int | str | None = None,
+    slots: int = 1,
+    bandwidth: float | str = "1GB/s",
+    storage_bandwidth: float | str | None = None,
+    worker_start: float = 0.0,
+    losses: float = 0.0,
+    seed: int = 0,
 ) -> Simulation:
-    """Simulate a plan; see :meth:`.Plan.simulate`."""
+    """Predict the run of a plan on workers of several numbers. No task is run.
+
+    The seconds of a task are those that the plan predicts. Slices that bounds exclude count as swept.
+
+    Parameters
+    ----------
+    plan : Plan
+    workers : int or iterable of int
+        Numbers of workers.
+    worker_memory : size, optional
+        Memory limit of each worker. A plan whose tasks need more is refused.
+    slots : int
+        Tasks that a worker runs at a time: its threads, or its GPUs.
+    bandwidth : rate
+        Rate of the link of each worker.
+    storage_bandwidth : rate, optional
+        Rate of the storage that all workers share. By default the rate of this machine's disk.
+    worker_start : float
+        Seconds until a worker takes tasks, at the beginning and after a loss.
+    losses : float
+        Losses of each worker in an hour, at random times.
+    seed : int
+
+    Returns
+    -------
+    Simulation
+        A run for each number of workers.
+
+    Raises
+    ------
+    ModelError
+        If a number is not acceptable, tables are sparse, or the run has too many tasks.
+    BudgetError
+        If a task needs more memory than a worker has.
+
+    Examples
+    --------
+    >>> import bucketflow
+    >>> found = bucketflow.simulate(bucketflow.plan("diagnosis", "marginals"), (1, 8))
+    >>> [run.workers for run in found.runs]
+    [1, 8]
+    """
     numbers = [workers] if isinstance(workers, int) else list(workers)
     slots, seed = integer(slots, "slots", 1), integer(seed, "seed", 0)
     for number in numbers:

@@ -9,12 +9,12 @@ from math import ceil, prod
 from ...tasks.steps.ordered_sum import ordered_sum
 from ...tasks.steps.step import Step
 from ..errors import ModelError
-from .plan import Plan
-from .plan_parts import Task
-from .planning_policy import PlanningPolicy
-from .prediction import CORES_OF_A_DEVICE
-from .simulation import SimulatedTask
-from .worker_parts import TASK_SECONDS, for_workers, parts_of, run_seconds
+from ..plans.plan import Plan
+from ..plans.plan_parts import Task
+from ..plans.planning_policy import PlanningPolicy
+from ..plans.prediction import CORES_OF_A_DEVICE
+from ..plans.worker_parts import TASK_SECONDS, for_workers, parts_of, run_seconds
+from .simulated_cluster import SimulatedTask
 
 
 def divided_for(plan: Plan, width: int, memory_bytes: int) -> Plan:
