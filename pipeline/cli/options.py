@@ -469,6 +469,11 @@ def _replayed(event: dict[str, Any]) -> bool:
 
 # Help whose options stand under what they are about.
 
+# Options of ``plan --simulate`` about the simulated workers.
+_SIMULATED = (
+    *("worker_memory", "worker_threads", "bandwidth", "storage_bandwidth", "worker_start", "losses"),
+    *("gpus_per_worker", "timeline"),
+)
 _GROUPS = {
     "Question": (
         *("query", "evidence", "project", "maximize", "variables", "joint", "maximum", "cases", "entropy"),
@@ -478,6 +483,7 @@ _GROUPS = {
     PROOF: (*options_in(PROOF), "no_prune", "z"),
     **{group: options_in(group) for group in (PLAN, BUDGET)},
     PLACE: (*options_in(PLACE), "cluster", "keep_warm"),
+    "Simulation": ("simulate", *_SIMULATED),
 }
 
 
@@ -505,11 +511,6 @@ class Grouped(click.Command):
 
 
 # Options of ``plan --simulate``.
-
-_SIMULATED = (
-    *("worker_memory", "worker_threads", "bandwidth", "storage_bandwidth", "worker_start", "losses"),
-    *("gpus_per_worker", "timeline"),
-)
 
 
 def simulating(command: Callable[..., None]) -> Callable[..., None]:
