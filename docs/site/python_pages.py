@@ -10,7 +10,7 @@ import bucketflow
 _PAGES = {
     "asking": (
         "Ask",
-        "load solve marginals plan sample best bound conditional entropy mutual_information sensitivity evaluate "
+        "load solve marginals plan simulate sample best bound conditional entropy mutual_information sensitivity evaluate "
         "compile dynamic einsum resume",
     ),
     "answers": (
