@@ -96,6 +96,8 @@ def on_two_gpus() -> Iterator[Any]:
 @pytest.mark.parametrize("kind", ["workers", "gpus", "laptop"])
 def test_no_server_is_reached_from_other_machines(kind: str, tmp_path: Path) -> None:
     """Neither schedulers, workers and nannies, nor the web servers that Dask starts in them."""
+    if kind == "gpus" and find_spec("cupy") is not None and len(gpus.visible_gpus()) == 1:
+        pytest.skip("this machine has one GPU")
     before = set(reached_by_others())
     opened: dict[str, AbstractContextManager[Any]] = {
         "workers": local_client(1),

@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 
 import bucketflow
 from bucketflow import Compiled, Model
-from bucketflow.cluster.device_threads import present_device
+from bucketflow.cluster import device_threads
+from bucketflow.cluster.device_threads import DeviceThreads, present_device
 from bucketflow.pipeline.answering import placement
 from bucketflow.pipeline.budget.budget_policy import BudgetPolicy
 from bucketflow.pipeline.cli.main import main
@@ -274,6 +275,8 @@ def test_devices_of_this_process_share_the_cases(monkeypatch: pytest.MonkeyPatch
     cases = {"x1": rng.integers(-1, 3, 500), "x4": rng.random((500, 3))}
     alone = bucketflow.compile(model, gpus=1).marginals_batch(cases)
     monkeypatch.setattr(device_cases, "DeviceMessages", Shared)
+    # the devices need not be there
+    monkeypatch.setattr(DeviceThreads, "begin", lambda _, place: setattr(device_threads._HERE, "number", place))
     compiled = bucketflow.compile(model, gpus=3)
     found = compiled.marginals_batch(cases)
     assert set(used) == {0, 1, 2}
