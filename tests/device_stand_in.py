@@ -19,7 +19,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bucketflow.cluster import device_threads
 from bucketflow.cluster import gpus as cluster_gpu
+from bucketflow.cluster.device_threads import DeviceThreads
 from bucketflow.tasks.cpu import dense
 from bucketflow.tasks.cpu.numpy_blocks import join, reduce
 from bucketflow.tasks.gpu import arrays
@@ -561,3 +563,13 @@ def _gather(slices: Sequence[TableSlice], targets: Sequence[int]) -> None:
     for each, target in zip(slices, targets, strict=True):
         cells = np.ascontiguousarray(each.view())
         ctypes.memmove(target, cells.ctypes.data, cells.nbytes)
+
+
+def imagine_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let threads work on devices that need not be there."""
+
+    def begin(_: DeviceThreads, place: int) -> None:
+        device_threads._HERE.number = place
+        device_threads._BEGUN.add(place)
+
+    monkeypatch.setattr(DeviceThreads, "begin", begin)

@@ -9,11 +9,12 @@ import subprocess
 import tomllib
 from typing import Any
 
+import click
 import pytest
 import yaml
 
 import bucketflow
-from bucketflow.pipeline.cli.batch import batch
+from bucketflow.pipeline.cli.main import main
 from tests.test_structure import ROOT
 
 PACKAGES = ROOT / "docs" / "packages"
@@ -79,7 +80,9 @@ def timer_blocks(language: str) -> list[str]:
 
 
 def test_timers_use_options_that_are_there() -> None:
-    known = {option for param in batch.params for option in param.opts}
+    command = main.get_command(click.Context(main), "batch")
+    assert command is not None
+    known = {option for param in command.params for option in param.opts}
     used = [
         option for kind in ("", "ini", "python") for block in timer_blocks(kind) for option in OPTION.findall(block)
     ]

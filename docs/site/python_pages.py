@@ -10,8 +10,8 @@ import bucketflow
 _PAGES = {
     "asking": (
         "Ask",
-        "load solve marginals plan simulate sample best bound conditional entropy mutual_information sensitivity evaluate "
-        "compile dynamic einsum resume",
+        "load solve marginals plan simulate sample best bound conditional entropy mutual_information sensitivity "
+        "evaluate compile dynamic einsum resume",
     ),
     "answers": (
         "Answers",

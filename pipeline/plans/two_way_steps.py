@@ -219,8 +219,8 @@ class StepBuilder:
         if siblings or (end and inputs):
             self.above[node] = (self.number.down(node),)
             axes = self._layouts[node]
-            if node < self.tree.n_leaves:
-                # the message from above does not contain a variable that only this leaf has
+            if node < self.tree.n_leaves or self.problem.last:
+                # the message from above lacks a variable that only this node has: of a leaf, or kept to the last
                 held = {v for i in inputs for v in self.axes[i]}
                 axes = tuple([v for v in axes if v in held])
             yield self.step(self.number.down(node), inputs, axes)

@@ -111,7 +111,7 @@ def lost(client: Any, lose: Callable[[], None], monkeypatch: pytest.MonkeyPatch,
     with pytest.raises(bucketflow.StoppedError, match=r"; continue with: bucketflow resume .*run$"):
         bucketflow.solve(model, client=client, workdir=folder / "run", progress=lambda *_: lose(), **options)
     with pytest.raises(
-        bucketflow.BucketflowError, match=r"; repeat the query once there are workers; with --workdir"
+        bucketflow.BucketflowError, match=r"; repeat the query once there are workers, with --workdir"
     ) as caught:
         bucketflow.solve(model, client=client, **options)
     assert caught.value.exit_code == 2

@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 
 import bucketflow
 from bucketflow import Compiled, Model
-from bucketflow.cluster import device_threads
-from bucketflow.cluster.device_threads import DeviceThreads, present_device
+from bucketflow.cluster.device_threads import present_device
 from bucketflow.pipeline.answering import placement
 from bucketflow.pipeline.budget.budget_policy import BudgetPolicy
 from bucketflow.pipeline.cli.main import main
@@ -35,6 +34,7 @@ from bucketflow.pipeline.runs import slices as marginal_slices
 from bucketflow.tasks.gpu.messages.propagation import MessageProgram
 from bucketflow.tasks.sweeps.program import Program
 from bucketflow.tasks.sweeps.scaled import measured
+from tests.device_stand_in import imagine_devices
 from tests.interpreted_device import InterpretedMessages
 from tests.interrupting import at_every_line
 from tests.models import bayes_models, cost_models, grid, markov_models
@@ -275,8 +275,7 @@ def test_devices_of_this_process_share_the_cases(monkeypatch: pytest.MonkeyPatch
     cases = {"x1": rng.integers(-1, 3, 500), "x4": rng.random((500, 3))}
     alone = bucketflow.compile(model, gpus=1).marginals_batch(cases)
     monkeypatch.setattr(device_cases, "DeviceMessages", Shared)
-    # the devices need not be there
-    monkeypatch.setattr(DeviceThreads, "begin", lambda _, place: setattr(device_threads._HERE, "number", place))
+    imagine_devices(monkeypatch)
     compiled = bucketflow.compile(model, gpus=3)
     found = compiled.marginals_batch(cases)
     assert set(used) == {0, 1, 2}
@@ -378,7 +377,7 @@ def test_slices_that_no_double_holds_are_left_to_the_cpu(monkeypatch: pytest.Mon
     found = bucketflow.marginals(model, gpus=1, gpu_memory=whole.plan.peak_bytes // 2)
     equal(found, bucketflow.marginals(model))
     monkeypatch.setattr(device_slices, "default_memory_bytes", lambda: 1000)
-    with pytest.raises(bucketflow.BudgetError, match=r"needs .*, where 1 kB is free"):
+    with pytest.raises(bucketflow.BudgetError, match=r"needs .*, but 1 kB are free"):
         bucketflow.marginals(model, gpus=1)
 
 

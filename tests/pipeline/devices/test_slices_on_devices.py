@@ -27,7 +27,7 @@ from bucketflow.pipeline.plans.planning_policy import PlanningPolicy
 from bucketflow.pipeline.runs import device_slices
 from bucketflow.pipeline.runs.run_policy import SlicePolicy
 from bucketflow.pipeline.trees.costs import Rates
-from tests.device_stand_in import StandIn, device
+from tests.device_stand_in import StandIn, device, imagine_devices
 from tests.models import grid
 from tests.policies import InForce
 
@@ -184,7 +184,7 @@ def test_more_devices_are_used_only_if_they_gain_time(there: StandIn) -> None:
 
 
 def test_a_slow_device_holds_up_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(DeviceThreads, "begin", lambda _, place: None)  # the devices need not be there
+    imagine_devices(monkeypatch)
     pool, free, begun = DeviceThreads(2, 1), Event(), list[int]()
 
     def call(number: int) -> int:
@@ -199,7 +199,7 @@ def test_a_slow_device_holds_up_no_other(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_results_that_wait_for_an_earlier_one_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(DeviceThreads, "begin", lambda _, place: None)  # the devices need not be there
+    imagine_devices(monkeypatch)
     pool, asked = DeviceThreads(2, 1), list[int]()
 
     def calls() -> Iterator[tuple[int]]:

@@ -20,7 +20,7 @@ from bucketflow.pipeline.plans.stages import Spill
 from bucketflow.pipeline.trees.costs import gpu_rates
 from bucketflow.tasks.boxes.card_store import CardTables
 from bucketflow.tasks.steps.semiring import MIN_PLUS
-from tests.device_stand_in import StandIn, device
+from tests.device_stand_in import StandIn, device, imagine_devices
 from tests.models import grid
 from tests.policies import InForce
 
@@ -199,7 +199,7 @@ def test_spreading_is_refused_in_a_sentence(
         bucketflow.plan(grid(4, 4, 3), fit="spread", **options)
 
 
-def test_tasks_go_where_what_they_read_lies() -> None:
+def test_tasks_go_where_what_they_read_lies(monkeypatch: pytest.MonkeyPatch) -> None:
     places: dict[int, int] = {}
     here: set[int] = set()
 
@@ -211,6 +211,7 @@ def test_tasks_go_where_what_they_read_lies() -> None:
         places[key] = key % 2
         return key % 2
 
+    imagine_devices(monkeypatch)
     pool = DeviceThreads(2, 1)
     nodes = {key: Node({key - 2} if key > 1 else set(), lambda key: (task, key), near=near) for key in range(20)}
     found = dict(pool.run_graph(nodes))

@@ -133,7 +133,7 @@ DIMACS = {
     "w with 0": (
         "w 1 0.25 0\n",
         "partition",
-        "1: a weight line that ends with 0, as in the competition of 2020; write 'c p weight LITERAL WEIGHT 0' of "
+        "1: a weight line that ends with 0, as in the competition of 2020; write 'c p weight LITERAL WEIGHT 0' for "
         "both literals",
     ),
     "w of a literal": ("w -1 0.25\n", "partition", "1: '-1'"),

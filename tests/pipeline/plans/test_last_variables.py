@@ -129,11 +129,15 @@ def test_what_would_not_keep_to_them_is_refused_by_name() -> None:
     problem = Problem((4,) * side**2, tuple(scopes), MIN_PLUS, 8, last=frozenset(range(side)))
     whole = Planner(problem).whole()
     small = Planner(problem, PlanOptions(memory_bytes=whole.peak_bytes // 2))
-    with pytest.raises(BudgetError, match="no slices as some variables have to be eliminated last"):
+    with pytest.raises(BudgetError, match="slices are impossible, because some variables must be eliminated last"):
         fitted(small, "slice", 0, lambda: 1e9)
-    with pytest.raises(BudgetError, match="no boxes on disk as some variables have to be eliminated last"):
+    with pytest.raises(
+        BudgetError, match="boxes on disk are impossible, because some variables must be eliminated last"
+    ):
         plan_spill(small, whole, 1e9)
-    with pytest.raises(BudgetError, match="no boxes on disk where some variables have to be eliminated last; leave"):
+    with pytest.raises(
+        BudgetError, match="boxes on disk are impossible, because some variables must be eliminated last; leave"
+    ):
         plan_spill(Planner(problem), whole, 1e9)
     with pytest.raises(ValueError, match="is not rearranged"):
         small.search.refined(whole.tree)

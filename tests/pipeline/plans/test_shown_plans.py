@@ -98,7 +98,7 @@ def test_parts_for_workers_are_those_that_are_shown(monkeypatch: pytest.MonkeyPa
 
 def test_only_marginals_are_asked_of_some_variables() -> None:
     model = grid(3, 3, 2, "markov")
-    with pytest.raises(bucketflow.ModelError, match="are asked of marginals, not of the partition"):
+    with pytest.raises(bucketflow.ModelError, match="are options of marginals, not of the partition"):
         bucketflow.plan(model, "partition", variables=["x0"])
     with pytest.raises(bucketflow.ModelError, match="unknown query 'mode'; one of"):
         bucketflow.plan(model, "mode")

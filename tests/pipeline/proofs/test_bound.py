@@ -27,6 +27,7 @@ from bucketflow.pipeline.machine.resources import Resources
 from bucketflow.pipeline.minibuckets.bucket_policy import BucketPolicy
 from bucketflow.pipeline.minibuckets.rounds import SumBounds
 from bucketflow.pipeline.models.model import dense_function
+from tests.device_stand_in import imagine_devices
 from tests.exact import Weights, costs
 from tests.models import bayes_models, cost_models, markov_models, named_model
 from tests.pipeline.proofs.networks import brute_least, coarse_networks
@@ -213,6 +214,7 @@ def test_several_gpus_try_other_orders_at_the_same_time(monkeypatch: pytest.Monk
     monkeypatch.setattr(Resources, "memory_bytes", 1 << 15)
     monkeypatch.setattr(Resources, "least_cells", lambda *_: 1 << 40)
     monkeypatch.setattr(SumBounds, "attempt", attempted)
+    imagine_devices(monkeypatch)
     alone = bucketflow.bound(model, "partition", time=1e6)
     found = bucketflow.bound(model, "partition", time=1e6, gpus=3)
     assert {*used} == {0, 1, 2}

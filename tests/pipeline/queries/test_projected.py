@@ -139,7 +139,7 @@ def test_what_is_no_projection_is_refused() -> None:
         ModelError, match="a projection goes with a count or a partition function, not with the optimum"
     ):
         bucketflow.solve(model, project=["x0"])
-    with pytest.raises(ModelError, match="'y' is not a variable of the model and no file"):
+    with pytest.raises(ModelError, match="'y' is not a variable of the model, and not a file"):
         bucketflow.solve(model, "count", project="x0,y")
     with pytest.raises(ModelError, match="'y' is not a variable of the model"):
         bucketflow.solve(model, "count", project=["y"])

@@ -95,7 +95,7 @@ def test_models_are_built_from_rows() -> None:
         (([[0, 2]], [1], 0), "outside"),
         (([[0, 1]], [1, 2], 0), "shape"),
         (([[0, 1]], [[1]], 0), "shape"),
-        (([[0, 1]], [1], "x"), "no number"),
+        (([[0, 1]], [1], "x"), "not a number"),
         (([[0, 1]], [1]), "parts"),
         (([[0.5, 1]], [1], 0), "integers"),
     ],

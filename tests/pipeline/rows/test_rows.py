@@ -194,7 +194,7 @@ def test_what_is_refused_dense_is_answered_by_rows(monkeypatch: pytest.MonkeyPat
     model, options = dense_ring(), dict[str, Any](method="dense")
     found = bucketflow.solve(model, **options)
     assert found.rows_work is not None
-    assert "all cells are refused" in found.rows_work.why
+    assert "the dense sweep was refused" in found.rows_work.why
     assert found.value == bucketflow.solve(model, representation="rows").value
     shown = bucketflow.plan(model)
     assert shown is not None

@@ -467,12 +467,12 @@ def test_more_receipts_than_memory_holds_are_not_kept(
 def test_a_disk_that_has_less_is_not_filled(monkeypatch: pytest.MonkeyPatch, in_force: InForce) -> None:
     """What is known to be too much is not written, and both numbers are named."""
     monkeypatch.setattr(rows_on_disk, "free_bytes", lambda _: 1_000)
-    with pytest.raises(BudgetError, match=r"need more than .*B of disk, of which .*tables had 1 kB left; try"):
+    with pytest.raises(BudgetError, match=r"need more than .*B of disk, but .*tables has 1 kB left; try"):
         stored(ring(60, groups=4))
     in_force(BoxPolicy, large_part=1 << 60)
     monkeypatch.setattr(rows_on_disk.RowsOnDisk, "record", lambda *_: pytest.fail("it was written"))
     monkeypatch.setattr(rows_on_disk, "free_bytes", lambda _: 100)
-    with pytest.raises(BudgetError, match=r"of disk, of which .*tables had 100 B left"):
+    with pytest.raises(BudgetError, match=r"of disk, but .*tables has 100 B left"):
         stored(ring(60, groups=4), memory="1GB")
 
 
