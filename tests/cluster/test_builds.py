@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -68,10 +69,10 @@ def test_a_worker_of_another_commit_that_joins_later_is_refused(
         pool = DaskPool(client, "later", admission=Admission(client))
         assert pool.get(pool.submit(abs, -1)) == 1
         assert len(pool.slots()) == 1
-        monkeypatch.setenv("PYTHONPATH", str(copy.parent))
+        monkeypatch.setenv("PYTHONPATH", str(copy.parent), prepend=os.pathsep)
         place = ("--local-directory", str(tmp_path / "scratch"), "--no-nanny", "--nthreads", "1")
         running.workers.append(running._started("worker", running.address, *place))
-        client.wait_for_workers(2, timeout=60)
+        client.wait_for_workers(2, timeout=600)
         with pytest.raises(ClusterError, match=REFUSED):
             pool.slots()
         bucketflow.solve(grid(2, 2, 2), client=client)  # too small for a worker

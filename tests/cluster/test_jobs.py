@@ -100,7 +100,7 @@ def test_the_whole_life_of_a_job(
     running.allow(1 << 30)
 
     assert command("resume", run).returncode == 0
-    found = job.result(timeout=60)
+    found = job.result(timeout=600)
     assert (found.value, found.assignment) == (expected.value, expected.assignment)
     assert len(receipt_lines(run)) == receipts(run)
     assert command("result", run, "--json").returncode == 0
@@ -112,7 +112,7 @@ def test_the_whole_life_of_a_job(
 def test_a_scheduler_keeps_nothing_of_jobs_that_ended(tmp_path: Path, model: bucketflow.Model) -> None:
     with cluster(tmp_path, 1) as running, connect.connection(running.address) as client:
         done = bucketflow.submit(model, scheduler=running.address, workdir=tmp_path / "runs" / "done")
-        value = done.result(timeout=60).value
+        value = done.result(timeout=600).value
         until(lambda: not client.list_datasets())
         assert bucketflow.jobs(scheduler=running.address) == []
         running.allow(0)  # its task waits with its receipt
@@ -160,7 +160,7 @@ def test_a_scheduler_that_is_gone_interrupts(
     running.start_worker()
     running.ready(1)
     assert job.status == "interrupted"
-    assert job.resume().result(timeout=60).value == expected.value
+    assert job.resume().result(timeout=600).value == expected.value
     assert len(receipt_lines(run)) == receipts(run)
 
 
@@ -177,7 +177,7 @@ def test_a_worker_that_dies_between_receipt_and_result(
     victim.kill()
     victim.wait()
     running.allow(1 << 30)
-    assert job.result(timeout=60).value == expected.value
+    assert job.result(timeout=600).value == expected.value
     assert len(receipt_lines(run)) == receipts(run)
 
 
@@ -222,12 +222,12 @@ def test_a_full_disk_interrupts(
         with filled(tmp_path / "disk") if mounted else running.full_disk(run):
             running.allow(1 << 30)
             with pytest.raises(bucketflow.StoppedError, match=r"no space left .*free some space and resume"):
-                job.result(timeout=60)
+                job.result(timeout=600)
             assert job.status == "interrupted"
             with pytest.raises(bucketflow.StoppedError, match=r"no space left|was interrupted"):
-                job.resume().result(timeout=60)
+                job.resume().result(timeout=600)
         finished = ledger.load(run / "tables")
-        found = job.resume().result(timeout=60)
+        found = job.resume().result(timeout=600)
         assert (found.value, found.assignment) == (expected.value, expected.assignment)
         written = [receipt.key for _, receipt in ledger.history(run / "tables")]
         assert sorted(key for key in written if key in finished) == sorted(finished)
@@ -277,7 +277,7 @@ def test_what_does_not_fit_is_not_handed_over(tmp_path: Path, model: bucketflow.
         other = bucketflow.submit(
             model, "count", client=client, workdir=tmp_path / "run", evidence={"x4": 1}, tree="bucket"
         )
-        assert other.result(timeout=60).value == 4**80
+        assert other.result(timeout=600).value == 4**80
         with pytest.raises(bucketflow.IncompatibleRunError, match="belongs to another run"):
             bucketflow.submit(model, "optimum", client=client, workdir=tmp_path / "run", method="dense")
 
@@ -287,11 +287,11 @@ def test_a_job_that_fails_says_why(tmp_path: Path) -> None:
     bucketflow.save(grid(3, 3, 2), path)
     with local_client(1) as client:
         job = bucketflow.submit(path, client=client, workdir=tmp_path / "run")
-        job.result(timeout=60)
+        job.result(timeout=600)
         bucketflow.save(grid(3, 3, 2, seed=1), path)
         job._dir.write({**job._dir.read(), "state": "cancelled"})
         with pytest.raises(bucketflow.BucketflowError, match="belongs to another run") as caught:
-            job.resume(client=client).result(timeout=60)
+            job.resume(client=client).result(timeout=600)
         assert caught.value.exit_code == 2
         assert job.facts.state == "failed"
 

@@ -57,7 +57,7 @@ def cluster(folder: Path, **last: str) -> Iterator[str]:
         for name, more in (("worker-a", {}), ("worker-b", last)):
             start(name, address, "--no-nanny", "--nthreads", "1", "--preload", str(folder / "preload.py"), **more)
         with connection(address, 60.0) as client:
-            client.wait_for_workers(2, timeout=60)
+            client.wait_for_workers(2, timeout=600)
         yield address
     finally:
         for process in processes:

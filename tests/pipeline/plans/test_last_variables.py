@@ -133,7 +133,7 @@ def test_what_would_not_keep_to_them_is_refused_by_name() -> None:
         fitted(small, "slice", 0, lambda: 1e9)
     with pytest.raises(BudgetError, match="boxes on disk are impossible, because some variables must be"):
         plan_spill(small, whole, 1e9)
-    with pytest.raises(BudgetError, match="boxes on disk are impossible, because some .*; leave"):
+    with pytest.raises(BudgetError, match=r"boxes on disk are impossible, because some .*; leave"):
         plan_spill(Planner(problem), whole, 1e9)
     with pytest.raises(ValueError, match="is not rearranged"):
         small.search.refined(whole.tree)
