@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ...storage.files import Place
+from ...storage.files import Place, is_there
 from ..drawings import charts
 from ..drawings.display_policy import DisplayPolicy
 from ..errors import (
@@ -30,7 +30,7 @@ _PROBABILITIES = frozenset(("likelihood", "posterior", "probability", "value"))
 
 def is_batch(folder: Place) -> bool:
     """Whether a folder holds the results of a batch."""
-    return all((folder / name).exists() for name in ("summary.csv", "summary.json"))
+    return all(is_there(folder / name) for name in ("summary.csv", "summary.json"))
 
 
 def batch_sections(folder: Place) -> Sections:
