@@ -192,7 +192,7 @@ def test_certificates(secured: tuple[Cluster, Certificates], tmp_path: Path, mon
     wrong = Certificates(tmp_path / "wrong")
     with (
         dask.config.set(wrong.configuration),
-        pytest.raises(ClusterError, match="refuse"),
+        pytest.raises(ClusterError, match="do not accept"),
         remote_client(running.address),
     ):
         pass
