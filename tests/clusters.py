@@ -55,8 +55,8 @@ def free_port() -> int:
 
 
 def until(condition: Callable[[], Any]) -> Any:
-    """Wait for what a condition returns once it is true; a minute is taken for never."""
-    end = time.monotonic() + 60
+    """Wait for what a condition returns once it is true; ten minutes are taken for never."""
+    end = time.monotonic() + 600
     while not (found := condition()):
         assert time.monotonic() < end, "it does not happen"
         time.sleep(0.02)

@@ -11,6 +11,8 @@ import pytest
 
 from tests.test_structure import ROOMS, ROOT
 
+# What tests/conftest.py needs.
+SHARED = ("clusters.py", "conftest.py", "object_server.py", "policies.py", "slow.txt")
 TEST = "def test_imports():\n    import sys, bucketflow\n    assert not set(%r) & set(sys.modules)\n"
 
 
@@ -22,7 +24,7 @@ def run(*command: str, where: Path) -> subprocess.CompletedProcess[str]:
 def test_tests_run_in_a_folder_of_any_name(name: str, tmp_path: Path) -> None:
     clone = tmp_path / name
     (clone / "tests").mkdir(parents=True)
-    for path in ("__init__.py", "pyproject.toml", "tests/conftest.py", "tests/policies.py", "tests/slow.txt"):
+    for path in ("__init__.py", "pyproject.toml", *(f"tests/{name}" for name in SHARED)):
         shutil.copy(ROOT / path, clone / path)
     (clone / "tests" / "test_imports.py").write_text(f"{TEST % (sorted(ROOMS),)}")
     ended = run("-m", "pytest", "-p", "no:cacheprovider", where=clone)
