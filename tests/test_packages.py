@@ -1,20 +1,27 @@
-"""What packages, images and timers are made of: extras, recipes and examples name what is there, and can be read."""
+"""Packages, images, charts and timers: their files can be read, and name extras, commands and options that exist."""
 
 from __future__ import annotations
 
 import ast
 import configparser
+import json
+import os
 import re
 import subprocess
+import sys
 import tomllib
+from pathlib import Path
 from typing import Any
 
 import click
 import pytest
 import yaml
+from dask.utils import parse_bytes
 
 import bucketflow
+from bucketflow.cluster.memory import limited_bytes
 from bucketflow.pipeline.cli.main import main
+from bucketflow.tasks.compiler import code_cache
 from tests.test_structure import ROOT
 
 PACKAGES = ROOT / "docs" / "packages"
@@ -23,6 +30,7 @@ EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
 # Names of conda's that differ from those of pip.
 CONDA = {"dask": "dask-core", "msgpack": "msgpack-python"}
 OPTION = re.compile(r"(?<![\w-])--[a-z-]+")
+IMAGES = ["Dockerfile", "Dockerfile.cuda"]
 INSTRUCTIONS = {"FROM", "ARG", "WORKDIR", "COPY", "RUN", "ENV", "USER", "ENTRYPOINT", "CMD"}
 
 
@@ -51,11 +59,10 @@ def test_the_recipe_needs_what_the_project_needs() -> None:
     assert recipe["build"]["python"]["entry_points"] == [f"bucketflow = {script}"]
 
 
-@pytest.mark.parametrize("name", ["Dockerfile", "Dockerfile.cuda"])
+@pytest.mark.parametrize("name", IMAGES)
 def test_images_are_made_of_instructions_and_extras_that_are_there(name: str) -> None:
     text = re.sub(r"^#.*\n", "", (PACKAGES / name).read_text(), flags=re.MULTILINE)
     assert {line.split()[0] for line in text.strip().splitlines()} <= INSTRUCTIONS
-    assert "RUN bucketflow warm" in text
     for cuda in ("12", "13"):
         (extras,) = re.findall(r"""['"]\.\[([^\]]+)\]""", text.replace("$CUDA", cuda))
         assert set(extras.split(",")) <= set(EXTRAS)
@@ -64,8 +71,131 @@ def test_images_are_made_of_instructions_and_extras_that_are_there(name: str) ->
     assert (PACKAGES / f"{name}.dockerignore").is_file()
 
 
+def entrypoint(name: str) -> Path:
+    """Return the script in the checkout that an image copies to the path of its entrypoint."""
+    text = (PACKAGES / name).read_text()
+    (found,) = re.findall(r"^ENTRYPOINT (.*)$", text, re.MULTILINE)
+    (path,) = json.loads(found)
+    copies = {target: ROOT / source for source, target in re.findall(r"^COPY (\S+) (\S+)$", text, re.MULTILINE)}
+    return copies[path]
+
+
+def executed(script: Path, programs: list[str], arguments: list[str], folder: Path) -> list[str]:
+    """Run a script with arguments, where only stubs of programs are on the PATH; return what it executes."""
+    for name in programs:
+        stub = folder / name
+        stub.write_text("""#!/bin/sh\nprintf '%s\\n' "${0##*/}" "$@"\n""")
+        stub.chmod(0o755)
+    done = subprocess.run([script, *arguments], env={"PATH": str(folder)}, check=True, capture_output=True, text=True)
+    return done.stdout.splitlines()
+
+
+@pytest.mark.parametrize("name", IMAGES)
+def test_images_run_programs_and_otherwise_bucketflow(name: str, tmp_path: Path) -> None:
+    script = entrypoint(name)
+    programs = ["bucketflow", "dask", "dask-worker", "python", "echo", "watch", "man", "--help"]
+    for program in ("dask", "dask-worker", "python", "echo", "bucketflow"):
+        given = [program, "--name", "a b", "", "*"]
+        assert executed(script, programs, given, tmp_path) == given
+    for given in ([], ["--help"], ["solve", "a b.uai", "--query", "partition"], ["watch", "grid"], ["jobs"], ["slove"]):
+        assert executed(script, programs, given, tmp_path) == ["bucketflow", *given]
+
+
+def test_commands_of_bucketflow_are_not_mistaken_for_programs(tmp_path: Path) -> None:
+    commands = main.list_commands(click.Context(main))
+    assert len(commands) > 20
+    for command in commands:
+        assert executed(entrypoint("Dockerfile"), ["bucketflow", command], [command], tmp_path) == [
+            "bucketflow",
+            command,
+        ]
+
+
+def chart_arguments(values: dict[str, Any]) -> tuple[list[str], list[str]]:
+    """Return the arguments that Dask's Helm chart (2023.10.1) gives a scheduler and a worker."""
+    worker = values["worker"]
+    limits = worker["resources"]["limits"]
+    threads = str(worker.get("threads_per_worker") or limits["cpu"])
+    sizes = ["--nthreads", threads, "--memory-limit", str(limits["memory"])]
+    pages = ["--no-dashboard", "--dashboard-address", "8790"]
+    return (
+        ["dask-scheduler", "--port=8786", "--dashboard-address=:8787"],
+        ["dask-worker", "bucketflow-dask-scheduler:8786", *sizes, *pages],
+    )
+
+
+def operator_arguments(settings: dict[str, Any]) -> tuple[list[str], list[str]]:
+    """Return the arguments that dask-kubernetes' operator gives a scheduler and a worker."""
+    command = settings.get("worker_command", "dask-worker").split(" ")
+    return (
+        ["dask-scheduler", "--host", "0.0.0.0"],
+        [*command, "--name", "bucketflow-worker-1", "--dashboard", "--dashboard-address", "8788"],
+    )
+
+
+def chart() -> dict[str, Any]:
+    values: dict[str, Any] = yaml.safe_load((PACKAGES / "helm-values.yaml").read_text())
+    return values
+
+
+def operator() -> dict[str, Any]:
+    """Return the settings of the operator's cluster in the page on clusters."""
+    page = (ROOT / "docs" / "clusters.md").read_text()
+    (block,) = [
+        text for text in re.findall(r"^```yaml\n(.*?)^```", page, re.DOTALL | re.MULTILINE) if "KubeCluster" in text
+    ]
+    settings: dict[str, Any] = yaml.safe_load(block)["arguments"]
+    return settings
+
+
+@pytest.mark.parametrize("name", IMAGES)
+@pytest.mark.parametrize("started_by", ["chart", "operator"])
+def test_images_are_schedulers_and_workers_with_one_thread(name: str, started_by: str, tmp_path: Path) -> None:
+    from distributed.cli import dask_scheduler, dask_worker
+
+    if started_by == "chart":
+        resources = chart()["worker"]["resources"]
+        scheduler, worker = chart_arguments(chart())
+    else:
+        resources = operator()["resources"]
+        scheduler, worker = operator_arguments(operator())
+    programs = ["bucketflow", "dask-scheduler", "dask-worker"]
+    for given in (scheduler, worker):
+        assert executed(entrypoint(name), programs, given, tmp_path) == given
+    assert dask_scheduler.main.make_context(scheduler[0], scheduler[1:]).params["preload_argv"] == ()
+    options = dask_worker.main.make_context(worker[0], worker[1:]).params
+    assert (options["nthreads"], options["preload_argv"]) == (1, ())
+    assert resources["limits"] == resources["requests"] == {"cpu": 1, "memory": options["memory_limit"]}
+    task = f"{limited_bytes(parse_bytes(options['memory_limit'])) / 1e9:g} GB"
+    assert f"a task may use {task}" in (ROOT / "docs" / "clusters.md").read_text()
+    assert f"here {task}" in (PACKAGES / "helm-values.yaml").read_text()
+
+
+@pytest.mark.parametrize("name", IMAGES)
+def test_code_of_images_is_found_beside_the_cache_of_each_user(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = (PACKAGES / name).read_text()
+    assert not re.search(r"^ENV BUCKETFLOW_CACHE", text, re.MULTILINE)  # users would write to a folder of root
+    (line,) = re.findall(r"^RUN (.* bucketflow warm)$", text, re.MULTILINE)
+    stub = tmp_path / "bucketflow"
+    stub.write_text("""#!/bin/sh\necho "$1 $BUCKETFLOW_CACHE"\n""")
+    stub.chmod(0o755)
+    environment = {**os.environ, "PATH": os.pathsep.join([str(tmp_path), str(Path(sys.executable).parent), "/bin"])}
+    done = subprocess.run(["sh", "-c", line], env=environment, cwd=ROOT, check=True, capture_output=True, text=True)
+    command, _, folder = done.stdout.strip().partition(" ")
+    assert command == "warm"
+    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
+    monkeypatch.setenv("BUCKETFLOW_CACHE", folder)
+    written, _ = code_cache.code_roots()
+    monkeypatch.setenv("BUCKETFLOW_CACHE", str(tmp_path / "cache"))
+    own, shared = code_cache.code_roots()
+    assert own == tmp_path / "cache" / "machine-code"
+    assert written.resolve() == shared.resolve()
+
+
 def test_values_of_the_chart_use_one_image() -> None:
-    values = yaml.safe_load((PACKAGES / "helm-values.yaml").read_text())
+    values = chart()
     assert values["scheduler"]["image"] == values["worker"]["image"]
     mounts = values["worker"]["mounts"]
     assert [each["name"] for each in mounts["volumes"]] == [each["name"] for each in mounts["volumeMounts"]]

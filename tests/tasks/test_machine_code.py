@@ -52,6 +52,21 @@ def test_code_is_found_again(kept: Path) -> None:
     assert (hits(second), len(files(kept))) == (1, 2)
 
 
+def test_code_beside_the_package_serves_users_with_caches_of_their_own(
+    kept: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = kept.parent
+    monkeypatch.setenv("BUCKETFLOW_CACHE", str(package / "__pycache__"))
+    assert njit(cache=True)(twice)(3) == 6
+    shared = files(package / "__pycache__")
+    assert len(shared) == 1
+    monkeypatch.setenv("BUCKETFLOW_CACHE", str(kept))
+    again = njit(cache=True)(twice)
+    assert (again(3), hits(again), files(kept)) == (6, 1, [])
+    assert again(0.5) == 1.0
+    assert (len(files(kept)), files(package / "__pycache__")) == (1, shared)
+
+
 USE = """
 import sys
 import numpy as np
