@@ -104,11 +104,9 @@ def test_images_run_programs_and_otherwise_bucketflow(name: str, tmp_path: Path)
 def test_commands_of_bucketflow_are_not_mistaken_for_programs(tmp_path: Path) -> None:
     commands = main.list_commands(click.Context(main))
     assert len(commands) > 20
+    script = entrypoint("Dockerfile")
     for command in commands:
-        assert executed(entrypoint("Dockerfile"), ["bucketflow", command], [command], tmp_path) == [
-            "bucketflow",
-            command,
-        ]
+        assert executed(script, ["bucketflow", command], [command], tmp_path) == ["bucketflow", command]
 
 
 def chart_arguments(values: dict[str, Any]) -> tuple[list[str], list[str]]:
