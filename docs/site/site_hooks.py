@@ -94,6 +94,18 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
     return re.sub(r"(\]\((?:\.\./)?notebooks/[\w-]+)\.ipynb\)", r"\1.md)", markdown)
 
 
+def on_page_content(html: str, **_: Any) -> str:
+    """Break code in a text only between its words, drop dashes before empty descriptions, let pictures open large."""
+    html = re.sub(r"(?<!</span>)<code>[^<]+</code>", lambda match: breakable(match[0]), html)
+    html = re.sub(r"\s–\s*(<div class=\"doc-md-description\">\s*</div>)", r"\1", html)
+    return re.sub(r"<p>(<img [^>]*src=\"([^\"]+\.svg)\"[^>]*>)</p>", r'<p><a href="\2">\1</a></p>', html)
+
+
+def breakable(text: str) -> str:
+    """Return code whose options stay whole, and whose alternatives may each begin a line."""
+    return re.sub(r"--[\w-]+", r'<span class="option">\g<0></span>', text).replace("|", "|<wbr>")
+
+
 def public_names() -> Iterator[str]:
     """Yield the public names, and the methods of public classes, inherited ones too."""
     for name in bucketflow.__all__:
