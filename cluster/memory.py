@@ -60,6 +60,11 @@ def limited_bytes(limit: int) -> int:
     return max(int(limit * _LIMIT_SHARE) - COMPILED_PROCESS_BYTES, int(limit * _LIMIT_SHARE * _LEAST_SHARE))
 
 
+def limited_task_bytes(limit: int, threads: int) -> int:
+    """Return the part of a Dask worker's memory limit that the tables of each task may take, with a task a thread."""
+    return limited_bytes(limit) // threads
+
+
 def _task_bytes_of_dask() -> Iterator[int]:
     """Bytes for a task of each Dask worker of this process that has a memory limit; none if Dask is not in use."""
     module = sys.modules.get("distributed.worker")
@@ -67,7 +72,7 @@ def _task_bytes_of_dask() -> Iterator[int]:
         if worker.status.name in ("closing", "closed", "failed"):
             continue
         if limit := getattr(worker.memory_manager, "memory_limit", None):
-            yield limited_bytes(int(limit)) // worker.state.nthreads
+            yield limited_task_bytes(int(limit), worker.state.nthreads)
 
 
 def _free_bytes(root: Path) -> int:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .address import ClusterError, connected
-from .memory import available_bytes, limited_bytes, shared_bytes
+from .memory import available_bytes, limited_task_bytes, shared_bytes
 from .version import __version__, source_digest
 
 
@@ -45,7 +45,7 @@ class WorkerFacts:
     @property
     def most_task_bytes(self) -> float:
         """The bytes that its memory limit allows the tables of one task; infinite without a limit."""
-        return limited_bytes(self.limit_bytes) // self.threads if self.limit_bytes else math.inf
+        return limited_task_bytes(self.limit_bytes, self.threads) if self.limit_bytes else math.inf
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ def worker_facts(client: Any, addresses: Collection[str] | None = None, task: ob
 
 def _has_left(answer: object) -> bool:
     """Whether a worker went away while it was asked; the pool notices that itself."""
-    return isinstance(answer, OSError) and not isinstance(answer, ImportError)
+    return isinstance(answer, OSError)
 
 
 def _checked(address: str, answer: Any) -> WorkerFacts:

@@ -117,6 +117,16 @@ def enough_bytes(count: int) -> str:
     return format_bytes(-(-count // unit) * unit)
 
 
+def size_option(count: int) -> str:
+    """Write a number of bytes as the value of an option, rounded down so that the value does not exceed it.
+
+    >>> size_option(219_999_999), size_option(1_239_000), size_option(17)
+    ('219MB', '1.23MB', '17B')
+    """
+    unit = 10 ** max(len(str(count)) - 3, 0)
+    return format_bytes(count // unit * unit).replace(" ", "")
+
+
 def format_count(count: int) -> str:
     """Write a number with three digits, including a number too large for a float."""
     return f"{float(count):.3g}" if count < _LARGEST else f"2^{count.bit_length() - 1}"

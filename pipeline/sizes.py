@@ -1,10 +1,9 @@
-"""Sizes and rates that users write, and the bytes that a Dask worker leaves for the tables of a task."""
+"""Sizes and rates that users write."""
 
 from __future__ import annotations
 
 import re
 
-from ..cluster.memory import limited_bytes
 from .errors import ModelError
 
 _SIZE = re.compile(r"(?ia)(.*?)(?:([kmgtp])(i?))?b?")
@@ -55,8 +54,3 @@ def parse_rate(rate: float | str) -> float:
     if found <= 0:
         raise ModelError(f"{rate!r} is not a rate above 0; write for example 1GB/s")
     return float(found)
-
-
-def worker_task_bytes(limit: int, threads: int) -> int:
-    """Return the bytes that a task may take on a Dask worker with a memory limit and some threads."""
-    return limited_bytes(limit) // threads

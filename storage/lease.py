@@ -9,17 +9,15 @@ holder on the same machine is recognized immediately, by its process.
 from __future__ import annotations
 
 import json
-import os
 import threading
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from functools import cache
-from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
 
 from .object_store import ObjectPath, StaleObjectError
+from .processes import is_gone, this_process
 
 # A holder that does not renew its lock for this long counts as dead. A shorter lease frees a folder earlier, and costs
 # more requests and a risk for holders that are suspended.
@@ -127,7 +125,7 @@ def take_lease(path: ObjectPath, patience_seconds: float | None = None) -> Lease
             return None  # it was renewed
         if version != seen:
             seen, since = version, before
-        if _is_dead_here(holder) or before - since > seconds:
+        if is_gone(holder) or before - since > seconds:
             try:
                 return Lease(path, path.replace(_content(token), version), token, seconds)
             except StaleObjectError:
@@ -144,11 +142,11 @@ def is_held(path: ObjectPath) -> bool:
     except OSError:
         return False
     age = time.time() - holder.get("renewed", 0.0)
-    return age < 2 * LEASE_SECONDS and not _is_dead_here(holder)
+    return age < 2 * LEASE_SECONDS and not is_gone(holder)
 
 
 def _content(token: str) -> bytes:
-    return json.dumps({"token": token, "renewed": time.time(), **_this_process()}).encode()
+    return json.dumps({"token": token, "renewed": time.time(), **this_process()}).encode()
 
 
 def _read(content: bytes) -> dict[str, Any]:
@@ -157,33 +155,3 @@ def _read(content: bytes) -> dict[str, Any]:
         if isinstance(found, dict):
             return found
     return {}
-
-
-def _is_dead_here(holder: Mapping[str, Any]) -> bool:
-    """Whether a process that holds a lock ran where this one does, and is gone."""
-    place, pid = holder.get("place"), holder.get("pid")
-    if not isinstance(place, str) or not isinstance(pid, int) or place != _this_process()["place"]:
-        return False
-    return _start_of(pid) != holder.get("start")
-
-
-def _this_process() -> dict[str, Any]:
-    """Return what tells this process from all others."""
-    return {"place": _place(), "pid": os.getpid(), "start": _start_of(os.getpid()), "host": os.uname().nodename}
-
-
-@cache
-def _place() -> str | None:
-    """Return what processes that see each other's numbers have in common: the boot and the namespace."""
-    try:
-        return f"{Path('/proc/sys/kernel/random/boot_id').read_text().strip()} {os.readlink('/proc/self/ns/pid')}"
-    except OSError:
-        return None
-
-
-def _start_of(pid: int) -> str | None:
-    """Return when a process of this machine began, since its number is used again; None if it is gone."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
-    except OSError:
-        return None

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from .files import Place, opened, read_whole
+from .processes import is_gone, this_process
 from .spec import StorageError
 
 LOCK: Final = "lock"
@@ -141,7 +142,7 @@ def take_file_lease(folder: Path) -> FileLease | None:
     path = folder / f"{_LEASE}{number + 1}"
     try:
         with opened(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as file:
-            file.write(json.dumps({"host": os.uname().nodename, "pid": os.getpid()}).encode())
+            file.write(json.dumps(this_process()).encode())
     except FileExistsError:
         return None
     for old in there:
@@ -158,19 +159,8 @@ def _is_free(lease: Path) -> bool:
         return True
     except ValueError:
         found = {}
-    if isinstance(found, dict) and found.get("host") == os.uname().nodename:
-        return not _runs(int(found.get("pid", 0)))
-    return _now(lease.parent) - written > LEASE_SECONDS
-
-
-def _runs(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass
-    return True
+    gone = isinstance(found, dict) and is_gone(found)
+    return gone or _now(lease.parent) - written > LEASE_SECONDS
 
 
 def _now(folder: Path) -> float:

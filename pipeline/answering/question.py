@@ -120,9 +120,9 @@ class Question:
 
     @cached_property
     def chained(self) -> Question:
-        """The question for tables: of a model where chains of small functions stand for very wide ones.
+        """The question for tables, about a model in which chains of small functions replace very wide functions.
 
-        Return the question itself if it has no chains, if joints of whole functions are requested, or if dense sweeps
+        The same question if there are no chains, if joints of whole functions are requested, or if dense sweeps
         of these functions take less work.
         """
         model = self.model if self.asked and self.asked.families else with_links(self.model, _WIDE_CELLS)
@@ -133,7 +133,7 @@ class Question:
 
     @property
     def is_large(self) -> bool:
-        """Whether functions have so many cells that sparse tables are considered before the functions become dense."""
+        """Whether the functions are large, so that sparse tables are considered before the functions become dense."""
         return self.reduced[0].cells >= LARGE_CELLS
 
     def told(self, found: A) -> A:

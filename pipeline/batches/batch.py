@@ -106,8 +106,8 @@ def batch(
 ) -> BatchSummary:
     """Answer a list of queries, each once, with interruptions at any point.
 
-    A row is known by the bytes of its model, its evidence and its options. Rows that were answered in the same folder
-    before are not asked again.
+    A row is identified by its model, its parsed question and its options. A row that was answered in the same folder
+    before is not asked again.
 
     Parameters
     ----------
@@ -309,7 +309,7 @@ class _Batch:
             self._ask(pool, long, options)
 
     def _parsed(self, pool: Pool, todo: Sequence[PricedRow], options: Options) -> list[PricedRow]:
-        """Parse all questions; return those that are neither wrong, nor answered or asked in other words."""
+        """Parse all questions; leave out wrong questions, and those that were asked before in other words."""
         known = {record["question"]: record for record in self.folder.answers().values() if "question" in record}
 
         def model(asked: PricedRow) -> tuple[str, bool]:
@@ -405,7 +405,7 @@ class _Batch:
             self.folder.drop_run(record["key"])
 
     def _with_twins(self, record: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        """Yield a record for each row that asks the same question, that of the asked row first."""
+        """Yield a record for each row that asks the same question, beginning with the row that was asked."""
         yield record
         for key in self._same.get(record["key"], ()):
             yield {**record, "key": key}

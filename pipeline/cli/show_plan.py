@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.table import Table
 
-from ...cluster.memory import COMPILED_PROCESS_BYTES, PROCESS_BYTES
+from ...cluster.memory import COMPILED_PROCESS_BYTES, PROCESS_BYTES, limited_task_bytes
 from ...tasks.compiler.code_cache import COLD_CELLS
 from ..drawings.display_policy import DisplayPolicy
 from ..drawings.svg import drawing_ending
@@ -19,7 +19,7 @@ from ..plans.plan import Plan, empty_plan
 from ..plans.repricing import remembered_with_rates
 from ..results.proof import plan_figures, removed_texts
 from ..simulation.simulate import simulate
-from ..sizes import parse_rate, parse_size, worker_task_bytes
+from ..sizes import parse_rate, parse_size
 from ..trees.memory import step_bytes, table_bytes
 from .options import print_written
 from .show_run import print_rows, show, table
@@ -383,7 +383,7 @@ class SimulationOptions:
         given["slots"] = gpus or threads
         limit = given.get("worker_memory")
         if limit is not None and options["memory"] is None and gpus is None:
-            options["memory"] = worker_task_bytes(parse_size(limit), threads)
+            options["memory"] = limited_task_bytes(parse_size(limit), threads)
         options["threads"] = options.get("threads") or 1
         return cls(tuple(map(int, parts)), options.get("seed", 0), given, timeline)
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 import time
-from pathlib import Path
 from typing import Any
 
 from ...cluster import driver
 from ...storage.job_folder import JobDir
 from ..errors import BucketflowError, ModelError
+from ..local_paths import folder_path
 from ..machine.resources import connected
 from .heartbeat import PREFIX
 from .job import Job, jobs
@@ -53,7 +53,7 @@ def forget(name: str, scheduler: str | None = None) -> str:
     BucketflowError
         If there is no such job, or the job has not ended.
     """
-    if JobDir(Path(name)).holds_job():
+    if JobDir(folder_path(name)).holds_job():
         return forget_job(Job(name), scheduler)
     if scheduler is None:
         raise BucketflowError(
@@ -63,7 +63,7 @@ def forget(name: str, scheduler: str | None = None) -> str:
         known = driver.announced(client, PREFIX).get(PREFIX + name)
         if known is None:
             raise BucketflowError(f"the scheduler at {scheduler} knows no job {name!r}")
-        if not JobDir(Path(known["folder"])).holds_job():
+        if not JobDir(folder_path(known["folder"])).holds_job():
             driver.withdraw(client, PREFIX + name)
             return name
     return forget_job(Job(known["folder"]), scheduler)

@@ -20,7 +20,7 @@ from ..answering.run_folder import resumable
 from ..api.resume import move_model, stored_question
 from ..drawings.html import Html, labelled
 from ..drawings.shown import aligned
-from ..errors import BucketflowError, ModelError, StoppedError, checks_keywords, enough_bytes
+from ..errors import BucketflowError, ModelError, StoppedError, checks_keywords, size_option
 from ..local_paths import folder_path
 from ..machine.resources import connected
 from ..models.model import Model
@@ -112,7 +112,7 @@ class Job:
         if not failure.startswith("KilledWorker"):
             return failure
         plan = stored_plan(self.folder)["plan"]
-        less = enough_bytes(plan["peak_bytes"] // 2).replace(" ", "") if plan else "SIZE"
+        less = size_option(plan["peak_bytes"] // 2) if plan else "SIZE"
         died = "several workers died of the task that drives it, probably short of memory"
         return f"{died}; bucketflow resume {self.folder} --memory {less}"
 

@@ -53,7 +53,7 @@ class Rule(Protocol[Answered]):
         ...
 
     def written(self, costs: Any, parts: int) -> None:
-        """Turn a projection of one of several mini-buckets into a message, in place."""
+        """Turn the projection of a mini-bucket into a message, in place."""
         ...
 
     def measured(self, costs: Any, shared: float) -> Extent:
@@ -69,7 +69,7 @@ class Rule(Protocol[Answered]):
         ...
 
     def raised(self, costs: Any, parts: int, out: Any = None) -> Any:
-        """Turn a table, or a read message, into the input of one of several mini-buckets, as an array."""
+        """Turn a table, or a read message, into the input of a mini-bucket, as an array."""
         ...
 
 

@@ -143,7 +143,7 @@ class TreeSearch:
         small = small or (plain and not search.compiling_pays)
         # a search would only save the overhead of steps, and its arrays are quadratic in the number of variables
         small = small or (self.automatic and plain and search.is_acyclic)
-        with suppress(NotCompiledError):  # what is known by then has to do
+        with suppress(NotCompiledError):  # the trees that are known by then are used
             if not small and isinstance(self.order, str):
                 search.run(checked_rule(self.order), budget)
             elif not small and self.tree == "refined":
@@ -237,7 +237,7 @@ class _SearchState:
 
     @property
     def is_acyclic(self) -> bool:
-        """Whether the buckets of the first order sweep no cells but those of the functions."""
+        """Whether the buckets of the first order sweep only cells of the functions."""
         return self.starts.buckets(self.asked.first_order).is_acyclic
 
     def consider(self, order: tuple[int, ...]) -> None:
@@ -303,7 +303,7 @@ class _SearchState:
             curve.add(self.best_seconds)
 
     def _starts(self, effort: float) -> int:
-        """Return the number of orders that a round refines; few for a large network, whose forests take much time."""
+        """Return the number of orders that a round refines; few for a large network, because its forests take long."""
         policy = OrderPolicy.current()
         if self.kind != "refined":
             return policy.starts

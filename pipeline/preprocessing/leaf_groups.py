@@ -33,20 +33,20 @@ _NONE = np.zeros(0, np.intp)
 
 @dataclass(frozen=True, eq=False)
 class LeafGroup:
-    """One leaf table, or several small ones, ordered by decreasing number of functions, then by increasing cells.
+    """One leaf table, or a group of small tables, ordered by decreasing number of functions, then by increasing cells.
 
     Parameters
     ----------
     nodes : tuple of int
     leaves : tuple of Leaf
     axes : tuple of cells
-        Where each is wanted.
+        The axes in which each table is wanted.
     cells : ndarray of int
-        Number of cells of each of several tables.
+        Cells of each table of a group.
     variables : ndarray of int, shape (tables, axes)
-        The axes of several tables, right-aligned; ``_NO_AXIS`` in the other columns.
+        The axes of each table of a group, right-aligned; ``_NO_AXIS`` in the other columns.
     counts : ndarray of int
-        Number of functions of each of several tables.
+        Functions of each table of a group.
     """
 
     nodes: tuple[int, ...]
@@ -176,7 +176,7 @@ class Spread:
 
 
 def spread(network: Network, group: LeafGroup) -> Spread:
-    """Return the values of the functions of several tables."""
+    """Return the values of the functions of a group's tables."""
     model, left, scopes = network.model, network.left, network.model.scopes
     numbers = np.array(group.functions, np.intp)
     order = np.argsort(scopes.by_rows[numbers], kind="stable")

@@ -19,7 +19,7 @@ from ...storage.run_folder import sweep_partial_files
 from ...storage.spec import disk_full
 from ...storage.tables import create_group, drop_damaged_tables
 from ...tasks.sweeps.program import pick
-from ..errors import BucketflowError, BudgetError, StoppedError, enough_bytes, format_bytes
+from ..errors import BucketflowError, BudgetError, StoppedError, format_bytes, size_option
 from ..machine.resources import Resources
 
 
@@ -92,9 +92,8 @@ class DaskPools(AbstractContextManager[Pool]):
         if isinstance(error, UnfitWorkersError):
             return BudgetError(refused_workers(error, again))
         if isinstance(error, WorkersDiedError):
-            less = enough_bytes(self._task_bytes // 2)
             error = ClusterLostError(f"{error}: the plan allows a task {format_bytes(self._task_bytes)}")
-            again += f" {'with ' if folder is None else ''}--memory {less.replace(' ', '')}"
+            again += f" {'with ' if folder is None else ''}--memory {size_option(self._task_bytes // 2)}"
         elif folder is None and isinstance(error, ClusterLostError):
             again += " once there are workers"
         if folder is not None:
@@ -114,11 +113,10 @@ def refused_workers(error: UnfitWorkersError, again: str = "repeat the query") -
     worker = error.worker
     limit, left = format_bytes(worker.limit_bytes), int(worker.most_task_bytes)
     shared = f" of {worker.threads} threads" if worker.threads > 1 else ""
-    given = f"{left // 10**6}MB" if left >= 10**6 else str(left)
     return (
         f"a task may take {format_bytes(error.task_bytes)}, and no worker has that: {worker.address}{shared}, the "
         f"largest, has a memory limit of {limit}, {format_bytes(left)} for the tables of a task; {again} with "
-        f"--memory {given}, or start workers with a larger --memory-limit"
+        f"--memory {size_option(left)}, or start workers with a larger --memory-limit"
     )
 
 

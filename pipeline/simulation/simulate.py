@@ -1,17 +1,17 @@
-"""Simulations of a plan on workers of several numbers, with checked arguments. Pure."""
+"""Simulations of a plan on workers of several numbers, with checked arguments."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from math import inf
 
-from ..errors import BudgetError, ModelError, checks_keywords, enough_bytes, format_bytes
+from ...cluster.memory import limited_task_bytes
+from ..errors import BudgetError, ModelError, checks_keywords, format_bytes, size_option
 from ..models.checks import integer
 from ..plans.plan import Plan
 from ..plans.planning_policy import PlanningPolicy
 from ..public_names import public
-from ..sizes import parse_rate, parse_size, worker_task_bytes
+from ..sizes import parse_rate, parse_size
 from .simulated_cluster import SimulatedCluster
 from .simulated_runs import Simulation, simulated_run
 from .simulated_tasks import divided_for, simulated_tasks
@@ -83,7 +83,7 @@ def simulate(
     if not numbers:
         raise ModelError("workers is empty; give at least one number of workers, such as 8")
     for name, value in (("worker_start", worker_start), ("losses", losses)):
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < inf:
             raise ModelError(f"{name} is {value!r}; it must be a number, 0 or more")
     memory = worker_memory_bytes(plan, worker_memory, slots)
     policy, spill = PlanningPolicy.current(), plan.spill
@@ -116,11 +116,11 @@ def worker_memory_bytes(plan: Plan, limit: int | str | None, slots: int) -> int:
     """
     if limit is None or plan.device:
         return plan.peak_bytes if limit is None else max(plan.peak_bytes, plan.kept_bytes)
-    allowed = worker_task_bytes(parse_size(limit), slots)
+    allowed = limited_task_bytes(parse_size(limit), slots)
     if plan.peak_bytes > allowed:
         raise BudgetError(
             f"a task of the plan takes {format_bytes(plan.peak_bytes)}, and a worker with a memory limit of "
             f"{format_bytes(parse_size(limit))} has {format_bytes(allowed)} for it; plan with memory "
-            f"{enough_bytes(allowed).replace(' ', '')} or less, or give more worker memory"
+            f"{size_option(allowed)} or less, or give more worker memory"
         )
     return allowed

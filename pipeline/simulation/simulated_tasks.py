@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from math import ceil, prod
 
 from ...tasks.steps.ordered_sum import ordered_sum
@@ -133,15 +133,14 @@ class _Builder:
         last = {parts.makers[i]: nbytes[i] for i in plan.outputs if i in parts.makers}
         ends = [(at[task], size) for task, size in last.items()]
         if self._decodes and plan.cuts:
-            ends = self._decoded_parts(own, read, at, nbytes, ends)
+            ends = self._decoded_parts(own, read, needs_of, ends)
         self._finish(ends)
 
     def _decoded_parts(
         self,
         own: dict[Task, list[Step]],
         read: dict[Task, dict[Task, set[int]]],
-        at: dict[Task, int],
-        nbytes: dict[int, int],
+        needs_of: Callable[[Task], list[tuple[int, int]]],
         ends: list[tuple[int, int]],
     ) -> list[tuple[int, int]]:
         """Add the tasks that decode the parts, the part at the roots first."""
@@ -150,8 +149,7 @@ class _Builder:
         for task in reversed(list(own)):
             before = decoded[above[task]] if task in above else self._add("all parts", 0.0, ends, place="gate")
             seconds = self._fixed(own[task], self.plan.tree.scopes[task[0]] if task[0] >= 0 else ())
-            given = [(at[other], sum(nbytes[i] for i in tables)) for other, tables in read[task].items()]
-            decoded[task] = self._add(f"part {task[0]} decode", seconds, [(before, 0), *given])
+            decoded[task] = self._add(f"part {task[0]} decode", seconds, [(before, 0), *needs_of(task)])
         return [(i, 0) for i in decoded.values()]
 
     def _fixed(self, steps: Sequence[Step], fixed: Collection[int]) -> float:

@@ -125,6 +125,8 @@ def test_a_job_in_an_object_store_is_listed_watched_and_answered(bucket: Bucket,
         assert json.loads(called("result", job, "--wait", "--json"))["value"] == wanted.value
         assert [each["state"] for each in json.loads(called("jobs", f"{bucket.url}jobs", "--json"))] == ["finished"]
         assert json.loads(called("log", job).splitlines()[-1])["event"] == "finished"
+        called("forget", job)
+        assert json.loads(called("jobs", f"{bucket.url}jobs", "--json")) == []
 
 
 def test_a_worker_that_does_not_reach_the_store_is_named(bucket: Bucket, tmp_path: Path) -> None:

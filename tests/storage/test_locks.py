@@ -16,6 +16,7 @@ import pytest
 import bucketflow
 from bucketflow.storage import locks
 from bucketflow.storage.locks import open_lock, try_lock
+from bucketflow.storage.processes import this_process
 from bucketflow.storage.run_folder import RunDir
 from bucketflow.storage.spec import StorageError
 from tests.models import grid
@@ -49,7 +50,7 @@ def test_a_lease_of_a_dead_process_is_free(tmp_path: Path, monkeypatch: pytest.M
     process = subprocess.Popen([sys.executable, "-c", "pass"])
     process.wait()
     lease = tmp_path / "lease-7"
-    lease.write_text(json.dumps({"host": os.uname().nodename, "pid": process.pid}))
+    lease.write_text(json.dumps({**this_process(), "pid": process.pid}))
     with open_lock(tmp_path) as lock:
         assert try_lock(lock)
         assert [path.name for path in tmp_path.glob("lease-*")] == ["lease-8"]
