@@ -20,7 +20,9 @@ def test_probe():
 
 def test_ctrl_c_is_heard_where_the_shell_ignored_it(tmp_path: Path) -> None:
     (tmp_path / "test_probe.py").write_text(PROBE)
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.conftest", "-p", "no:cacheprovider", str(tmp_path)]
+    # Without the root of the tests, pytest lists the folders above, which an ordinary user may not be allowed to read.
+    options = ["-q", "-p", "tests.conftest", "-p", "no:cacheprovider", "--rootdir", str(tmp_path)]
+    command = [sys.executable, "-m", "pytest", *options, str(tmp_path)]
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
