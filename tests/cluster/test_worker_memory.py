@@ -18,6 +18,7 @@ from bucketflow.cluster.admission import Admission, UnfitWorkersError
 from bucketflow.cluster.memory import COMPILED_PROCESS_BYTES, limited_bytes
 from bucketflow.cluster.version import __version__, source_digest
 from bucketflow.cluster.worker_facts import WorkerFacts, task_memory
+from bucketflow.pipeline.answering import placement
 from bucketflow.pipeline.cli.main import main
 from bucketflow.pipeline.machine.resources import Resources
 from bucketflow.pipeline.options import Options
@@ -148,7 +149,10 @@ def limited(tmp_path: Path) -> Iterator[Cluster]:
         made.kill()
 
 
-def test_no_worker_dies_of_the_default_budget(limited: Cluster, tmp_path: Path) -> None:
+def test_no_worker_dies_of_the_default_budget(
+    limited: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(placement, "TASK_SECONDS", 1e-4)  # a fast machine would keep the sweep
     model = grid(24, 24, 2)
     bucketflow.save(model, tmp_path / "grid.wcsp")
     with Client(limited.address, set_as_default=False) as client:
