@@ -278,12 +278,10 @@ class StandIn:
     ----------
     cards : int
         How many such devices there are.
-    peers : bool
-        Whether they read each other's memory.
     """
 
-    def __init__(self, cards: int = 1, peers: bool = True) -> None:
-        self.cards, self.peers = cards, peers
+    def __init__(self, cards: int = 1) -> None:
+        self.cards = cards
         self.held, self.peaks = [0] * cards, [0] * cards
         self._counting = threading.Lock()
         self.total_bytes = 1 << 34
@@ -375,7 +373,7 @@ class StandIn:
             hostRegister=lambda pointer, nbytes, flags: None,
             hostUnregister=lambda pointer: None,
             getDevice=self.present,
-            deviceCanAccessPeer=lambda card, other: self.peers,
+            deviceCanAccessPeer=lambda card, other: True,
             deviceEnablePeerAccess=lambda other: None,
             memcpyPeerAsync=lambda to, _, source, __, nbytes, ___: ctypes.memmove(to, source, nbytes),
             getDeviceCount=lambda: self.cards,
@@ -402,9 +400,9 @@ class StandIn:
 
 
 @contextmanager
-def device(patch: pytest.MonkeyPatch, least_cells: int = 64, cards: int = 1, peers: bool = True) -> Iterator[StandIn]:
+def device(patch: pytest.MonkeyPatch, least_cells: int = 64, cards: int = 1) -> Iterator[StandIn]:
     """Use the stand-in; steps of ``least_cells`` and more run on it."""
-    there = StandIn(cards, peers)
+    there = StandIn(cards)
     gpu_peers.reaches.cache_clear()
     patch.setitem(sys.modules, "cupy", there.module())
     patch.setattr(gpu, "prepare", there.prepare)

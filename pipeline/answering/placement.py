@@ -60,8 +60,6 @@ def devices_of(plan: Plan | None, resources: Resources) -> int:
     """
     if plan is None or not plan.device or plan.rows_stored or not resources.several_here:
         return 1
-    if plan.spill is not None and plan.spill.cards:
-        return plan.spill.cards
     begin, begun = PlanningPolicy.current().device_begin_seconds, begun_devices()
     return min(
         range(1, resources.gpu_count + 1),
@@ -141,8 +139,6 @@ def pool_for(plan: Plan | None, resources: Resources) -> AbstractContextManager[
         from ..budget.device_fit import boxes_at_a_time
 
         at_a_time = boxes_at_a_time(plan, resources.memory_bytes)
-    if plan.spill is not None and plan.spill.cards:
-        return nullcontext(DeviceThreads(plan.spill.cards, plan.spill.card_boxes))
     if _threads_are_worth_it(plan, resources):
         return nullcontext(DeviceThreads(resources.gpu_count, 1))
     if (devices := devices_of(plan, resources)) > 1:
@@ -192,8 +188,6 @@ def why_here(plan: Plan | None, resources: Resources) -> str:
     """
     if plan is None:
         return "preprocessing gives the answer"
-    if plan.spill is not None and plan.spill.cards:
-        return f"its tables are spread over {plan.spill.cards} cards, which threads of this process use"
     if resources.asked.tasks == "steps":
         return ""
     if _threads_are_worth_it(plan, resources):
@@ -257,7 +251,7 @@ def temporary_folder(plan: Plan | None, resources: Resources) -> Iterator[Place 
             yield folder
         return
     here = plan is not None and plan.spill is not None and plan.spill.resident and not resources.distributed
-    if plan is None or plan.spill is None or plan.spill.cards or here:
+    if plan is None or plan.spill is None or here:
         yield None
         return
     shared = plan.spill.resident and _has_room(_SHARED_MEMORY, plan.spill.disk_bytes)

@@ -208,8 +208,6 @@ def planned(prepared: Prepared, rates: Callable[[Semiring], Rates], tree: Tree |
         One that a search found, for tables by rows.
     """
     problem, resources, stored = prepared.problem, prepared.resources, prepared.stored
-    if resources.asked.fit == "spread":
-        _verify_spread(prepared)
     if stored:
         from ..budget.stored_plans import stored_plan
 
@@ -236,35 +234,6 @@ def planned(prepared: Prepared, rates: Callable[[Semiring], Rates], tree: Tree |
         longest = min(prepared.most_work / ROWS_PER_SECOND, HOPELESS_SECONDS)
         plan = counted_plan(plan, prepared.network, prepared.arithmetic, known, prepared.memory_bytes, longest)
     return replace(prepared, resources=resources, prices=replace(prices, chosen=plan))
-
-
-def _verify_spread(prepared: Prepared) -> None:
-    """Refuse to spread tables over cards where that does not apply.
-
-    Raises
-    ------
-    ModelError
-        Naming why.
-    """
-    resources, problem = prepared.resources, prepared.problem
-    asked, why = resources.asked, ""
-    if asked.remote:
-        why = "the GPUs belong to workers, and workers cannot read each other's GPU memory; slices run on all GPUs"
-    elif resources.gpu_count < 2:
-        why = f"it spreads tables over several GPUs of this machine, and {resources.gpu_count or 'none'} is used"
-    elif asked.folder is not None:
-        why = "a run directory keeps its tables in files"
-    elif asked.tasks == "steps":
-        why = (
-            "its boxes run in threads of this process, but tasks 'steps' run on workers; fit 'spill' stores files "
-            "for them"
-        )
-    elif problem.targets is not None:
-        why = "marginals need slices, or fit 'spill'"
-    elif problem.rows is not None:
-        why = "sparse tables stay on one device"
-    if why:
-        raise ModelError(f"fit 'spread' does not apply: {why}")
 
 
 def _rows_prices(prepared: Prepared, tree: Tree | None) -> Prices:
@@ -362,8 +331,7 @@ def _around(resources: Resources, **link: float) -> HostBudget:
     asked = resources.asked
     rate = partial(measured_disk_rate, asked.folder)
     files = asked.folder is not None or asked.remote
-    cards = 1 if files or asked.tasks == "steps" else resources.gpu_count
-    return HostBudget(resources.task_bytes, files, resources.disk_bytes, rate, cards=cards, **link)
+    return HostBudget(resources.task_bytes, files, resources.disk_bytes, rate, **link)
 
 
 def planner_of(prepared: Prepared, memory_bytes: int) -> Planner:

@@ -241,7 +241,7 @@ def solve(
     representation : {"auto", "dense", "rows"}, optional
         "dense" tables hold every cell; "rows" are sparse tables that hold only the possible rows, sorted. "auto" uses
         sparse tables if few rows are possible and dense tables would take long or do not fit in memory.
-    fit : {"auto", "slice", "spill", "spread", "store", "refuse"}, optional
+    fit : {"auto", "slice", "spill", "store", "refuse"}, optional
         What to do with a plan that does not fit ``memory``: condition on variables ("slice"), store large tables on
         disk ("spill"), refuse, or choose the cheaper of slicing and spilling ("auto"). "store" uses the disk if memory
         does not suffice, and always leaves the tables in ``workdir``, as ``keep_tables=0`` does.

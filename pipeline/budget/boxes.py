@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate
-from math import ceil, log2, prod
+from math import log2, prod
 from operator import mul
 
 import numpy as np
@@ -105,8 +105,6 @@ class StageTables:
         inputs: Sequence[int],
         candidates: Sequence[int],
         available: int,
-        *,
-        alone: bool = False,
     ) -> int:
         """Return how many of the candidates, in their order, boxes have to fix at least, all of them if none fits.
 
@@ -114,8 +112,6 @@ class StageTables:
         ----------
         available : int
             Bytes of a box for its inputs, its tables and its output, for any lowering of its steps.
-        alone : bool
-            Whether nothing moves while a box computes.
         """
         if not candidates:
             return 0
@@ -133,7 +129,7 @@ class StageTables:
         moving = read.sum(axis=0) + 2 * read.max(axis=0, initial=0.0)
         if head >= 0:
             moving = np.maximum(moving, made[place[head]])
-        needed = peak + rest.sum(axis=0) + (0 if alone else moving)
+        needed = peak + rest.sum(axis=0) + moving
         fits = np.flatnonzero(needed <= available * (1 + _ROUNDED))
         return int(fits[0]) if len(fits) else len(candidates)
 
@@ -171,9 +167,6 @@ class StageMaker:
         Way back, which must fit too if beliefs are requested.
     shares : bool
         Whether boxes may fix variables that their stage eliminates.
-    card_share : float, optional
-        A box gets 1 / this of the memory of its device exclusively: nothing is read or written there for another box
-        while it computes. None if boxes move data side by side.
     """
 
     planner: Planner
@@ -182,7 +175,6 @@ class StageMaker:
     disk_rate: float
     way_back: WayBack | None = None
     shares: bool = False
-    card_share: float | None = None
     _lowered: dict[tuple[int, int], Step] = field(default_factory=dict)
 
     @property
@@ -248,8 +240,7 @@ class StageMaker:
         most = next((n for n, count in enumerate(boxes) if count > BudgetPolicy.current().most_boxes), len(candidates))
         self.planner.effort.spend(_BOUND_SECONDS * len(nodes))
         steps, available = [self.step(n) for n in nodes], self.available - self.all_leaves
-        alone = self.card_share is not None
-        fewest = self.tables.fewest_boxed(head, steps, inputs, candidates[:most], available, alone=alone)
+        fewest = self.tables.fewest_boxed(head, steps, inputs, candidates[:most], available)
         for count in range(fewest, most + 1):
             boxed = tuple(candidates[:count])
             stage = self.boxed_stage(head, nodes, inputs, boxed, self.chunked(head, boxed, preferred))
@@ -327,8 +318,7 @@ class StageMaker:
         if head >= 0:
             chunk = self.tables.inside(tuple(chunked))[head]
             moving = max(moving, inside[head] + 2 * chunk)
-        # a box that is alone reads before it computes, and has its output when it writes
-        peak = max(leaves + moving, computing + chunk) if self.card_share else computing + moving
+        peak = computing + moving
         if self.planner.options.decode:
             fixed = tuple({*self.tree.scopes[head], *boxed}) if head >= 0 else boxed
             peak = max(peak, self.decoding_peak([self.step(n, fixed) for n in nodes], inputs, boxed, fixed))
@@ -400,24 +390,17 @@ class StageMaker:
         cells = max(self.step(s.node).lowered.cells for s in stage.steps)
         memory, model = self.planner.memory_bytes, self.planner.problem.model_bytes
         least = stage.peak_bytes + model + margin
-        option, others = "--memory", ""
-        if self.card_share is not None:
-            memory, least = int(memory * self.card_share), ceil(least * self.card_share)
-            option, others = (
-                "--gpu-memory",
-                f", and tables between boxes {format_bytes(memory - self.planner.memory_bytes)}",
-            )
         if self.available <= 0:
             return BudgetError(
                 f"a run with tables on disk needs {enough_bytes(least)} of memory, allowed {format_bytes(memory)}: "
                 f"{format_bytes(margin)} in reserve, {format_bytes(model)} for the model, and "
-                f"{format_bytes(stage.peak_bytes)} for the smallest box of a step{others}; give {option} of at least "
+                f"{format_bytes(stage.peak_bytes)} for the smallest box of a step; give --memory of at least "
                 f"{enough_bytes(least)}, or another --fit"
             )
         return BudgetError(
             f"the step of {format_count(cells)} cell{'s' if cells > 1 else ''} needs {format_bytes(stage.peak_bytes)} "
             f"for its smallest box, allowed {format_bytes(self.available)}: of {format_bytes(memory)} in all "
-            f"the model takes {format_bytes(model)} and a margin {format_bytes(margin)}{others}; try {option} of at "
+            f"the model takes {format_bytes(model)} and a margin {format_bytes(margin)}; try --memory of at "
             f"least {enough_bytes(least)} or a longer --order-time"
         )
 

@@ -69,11 +69,7 @@ class BudgetPolicy(Policy):
         A chunk is 1 / this of the budget, because it is compressed in memory as a whole, and each chunk is a file;
         minimum and maximum bytes of a chunk.
     spread_seconds, device_slices : float, int
-        Shorter plans run on one device, and have no tables spread over several: 75-26-5, predicted 0.03 s either way,
-        took two H100 0.07 s in slices and 0.15 spread. More slices for each device hardly make rounds more even.
-    box_shares : tuple of float
-        If tables are spread over devices, a box gets 1 / this of its device's memory, and boxes at a time use at most
-        half of it. Small boxes leave room for tables; large boxes repeat less work.
+        Shorter plans run on one device. More slices for each device hardly make rounds more even.
     """
 
     hoped_memory: int = 4
@@ -112,4 +108,3 @@ class BudgetPolicy(Policy):
     chunk_bytes: tuple[int, int] = (1 << 20, 1 << 26)
     spread_seconds: float = 0.5
     device_slices: int = 16
-    box_shares: tuple[float, ...] = (1.25, 1.5, 2, 3, 4, 6, 12, 24, 48)

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from itertools import tee
-from math import ceil, prod
+from math import ceil
 from typing import Final
 
 from ...tasks.steps.ordered_sum import ordered_sum
-from ..errors import BudgetError, format_bytes
+from ..errors import BudgetError
 from ..models.query import Fit
 from ..orders.effort import FUNCTION_SECONDS, LEAST_ON_DEVICE, PlanningBudget
 from ..orders.starts import Starts
@@ -40,9 +40,6 @@ SLOTS: Final = 3
 LINK_BYTES_PER_SECOND: Final = 50e9
 """Between page-locked host memory and a device, in each direction."""
 
-PEER_BYTES_PER_SECOND: Final = 200e9
-"""Between two devices of a host over NVLink, in each direction."""
-
 # Seconds of a search by the rates of a host, or by all of a device, at most.
 _HOST_SEARCH = 0.15
 # A tree this many times worse needs no plan; a tree that does not fit takes about the second factor longer in slices.
@@ -65,10 +62,6 @@ class HostBudget:
         Measures the disk, in bytes per second; only called if files are considered.
     link_rate : float
         Bytes per second between host and device.
-    peer_rate : float
-        Bytes per second between two devices.
-    cards : int
-        Devices that one process may use, over which tables may be spread.
     """
 
     host_bytes: int
@@ -76,8 +69,6 @@ class HostBudget:
     disk_bytes: int
     disk_rate: Callable[[], float]
     link_rate: float = LINK_BYTES_PER_SECOND
-    peer_rate: float = PEER_BYTES_PER_SECOND
-    cards: int = 1
 
     def holds(self, plan: Plan) -> bool:
         """Whether all tables of a plan that spills, and those on their way, stay in the host's memory."""
@@ -114,31 +105,11 @@ def fitted_for_device(
         return _spilled(planner.with_options(memory_bytes=given), whole, around)
 
     plans, again = tee(_whole_plans(planner))
-    if fit == "spread":
-        whole, _ = first_plan(again)
-        return Prices(spread_over_cards(planner.with_options(memory_bytes=given), whole, around))
-    refusal: BudgetError | None = None
-    try:
-        found = cheapest(planner, plans, fit, spilled)
-    except BudgetError as error:
-        refusal = error
+    found = cheapest(planner, plans, fit, spilled)
+    if found.chosen.spill is not None:
+        return found
     whole, _ = first_plan(again)
-    if refusal is None and found.chosen.spill is None:
-        found = spread(planner, _repeating_less(planner, found, whole), devices, begun, parts)
-    short = refusal is None and found.chosen.seconds < BudgetPolicy.current().spread_seconds
-    if fit != "auto" or around.cards < 2 or short or (refusal is None and found.chosen.way == "memory"):
-        if refusal is not None:
-            raise refusal
-        return found
-    try:
-        cards = spread_over_cards(planner.with_options(memory_bytes=given), whole, around)
-    except BudgetError:
-        if refusal is not None:
-            raise refusal from None
-        return found
-    if refusal is not None:
-        return Prices(cards)
-    return replace(found, chosen=min(found.chosen, cards, key=lambda plan: _seconds_on(planner, plan, devices)))
+    return spread(planner, _repeating_less(planner, found, whole), devices, begun, parts)
 
 
 def _repeating_less(planner: Planner, prices: Prices, whole: Plan) -> Prices:
@@ -157,82 +128,6 @@ def _repeating_less(planner: Planner, prices: Prices, whole: Plan) -> Prices:
     except BudgetError:
         return prices
     return replace(prices, chosen=plan, slices=plan) if plan.seconds < best.seconds else prices
-
-
-def _seconds_on(planner: Planner, plan: Plan, devices: int) -> float:
-    """Predict a plan on several devices, whichever way it goes."""
-    spill = plan.spill
-    if spill is None:
-        return spread_seconds(planner, plan, devices)
-    return spill.seconds if spill.cards else spill.moving_seconds + (spill.seconds - spill.moving_seconds) / devices
-
-
-def spread_over_cards(planner: Planner, whole: Plan, around: HostBudget) -> Plan:
-    """Cut a plan into boxes whose tables stay in the memory of two devices or more: a spill of their joint memory.
-
-    A device has stored tables beside the boxes that it works on. How its memory is divided among both is tried.
-
-    Parameters
-    ----------
-    planner : Planner
-        With the memory of one device.
-    whole : Plan
-        In memory, without slices.
-
-    Raises
-    ------
-    BudgetError
-        If the tables do not fit the devices together.
-    """
-    cards, allowed = around.cards, planner.memory_bytes
-    found: list[Plan] = []
-    refusal: BudgetError | None = None
-    for share in BudgetPolicy.current().box_shares:
-        budget = planner.with_options(memory_bytes=int(allowed / share), threads=1)
-        budget = replace(budget, effort=PlanningBudget())
-        try:
-            plan = plan_spill(budget, whole, around.peer_rate, PEER_BYTES_PER_SECOND, card_share=share)
-            found.append(_on_cards(plan, planner, cards, max(1, min(SLOTS, int(share / 2))), around.peer_rate))
-        except BudgetError as error:
-            refusal = refusal or error
-    if not found:
-        assert refusal is not None
-        raise refusal
-    return min(found, key=lambda plan: plan.seconds)
-
-
-def _on_cards(plan: Plan, planner: Planner, cards: int, slots: int, rate: float) -> Plan:
-    """Price the boxes of a plan on several devices.
-
-    If no device had room for a chunk, each device would hold more than its room minus one chunk. Tables of at most this
-    size in total therefore fit.
-
-    Raises
-    ------
-    BudgetError
-        If they take more.
-    """
-    spill, dims = plan.spill, plan.dims
-    assert spill is not None
-    chunks = (prod(dims[v] for v in t.axes if v not in t.chunked) for t in spill.tables.values())
-    peak = slots * spill.peak_bytes
-    room, chunk = planner.memory_bytes - peak, max(chunks, default=0) * spill.itemsize
-    if spill.disk_bytes > cards * (room - chunk):
-        raise BudgetError(
-            f"the tables of the plan need {format_bytes(spill.disk_bytes)} of {cards} devices, which have "
-            f"{format_bytes(max(cards * (room - chunk), 0))} free beside their boxes; give more --gpu-memory"
-        )
-    spread = replace(spill, cards=cards, card_bytes=room, card_boxes=slots, resident=True)
-    compute = ordered_sum(
-        spread.rounds(stage) * ordered_sum(lowered_seconds(s, planner.rates, plan.itemsize) for s in stage.steps)
-        for stage in spill.stages
-    )
-    # threads of one process keep account of boxes and chunks one after the other; cards copy at the same time
-    copying = (spill.read_bytes + spill.written_bytes) / spill.disk_rate
-    moving = spill.moving_seconds - copying * (1 - 1 / cards)
-    link = spill.read_bytes * (cards - 1) // cards
-    spread = replace(spread, moving_seconds=moving, link_bytes=link, seconds=compute + moving, disk_rate=rate)
-    return replace(plan, peak_bytes=peak + -(-spill.disk_bytes // cards) + chunk, spill=spread)
 
 
 def _placed_bytes(memory_bytes: int) -> int:

@@ -44,7 +44,7 @@ def fitted(planner: Planner, fit: Fit, disk_bytes: int, disk_rate: Callable[[], 
 
     Parameters
     ----------
-    fit : {"auto", "slice", "spill", "spread", "store", "refuse"}
+    fit : {"auto", "slice", "spill", "store", "refuse"}
         Which way to take where memory does not suffice; ``spill`` also where it does, which ``store`` does not.
     disk_bytes : int
         Budget for tables on disk.
@@ -112,7 +112,7 @@ def cheapest(planner: Planner, plans: Iterator[Plan | Outline], fit: Fit, spille
     Parameters
     ----------
     plans : iterator of Plan or Outline
-    fit : {"auto", "slice", "spill", "spread", "store", "refuse"}
+    fit : {"auto", "slice", "spill", "store", "refuse"}
     spilled : callable, optional
         Makes boxes of a plan; None where tables may not leave memory.
 

@@ -60,8 +60,6 @@ def plan_spill(
     whole: Plan,
     disk_rate: float | Callable[[], float],
     nominal_rate: float = DISK_RATE,
-    *,
-    card_share: float | None = None,
 ) -> Plan:
     """Cut a plan that does not fit memory into stages and boxes that do, one way or both.
 
@@ -74,8 +72,6 @@ def plan_spill(
         them, once there are stages.
     nominal_rate : float
         Bytes per second, to choose stages with.
-    card_share : float, optional
-        See :class:`.boxes.StageMaker`.
 
     Raises
     ------
@@ -91,7 +87,7 @@ def plan_spill(
         results = 2 * sum(prod(tree.dims[v] for v in t) for t in problem.targets) * BELIEF_BYTES
         way_back = WayBack(tree, whole.layouts, problem, choose_readings(tree, problem.targets), results)
         planner = planner.with_options(decode=False)
-    maker = StageMaker(planner, tree, whole.layouts, nominal_rate, way_back, card_share=card_share)
+    maker = StageMaker(planner, tree, whole.layouts, nominal_rate, way_back)
     cutter = Cutter(maker, tree.schedule)
     stored = planner.options.stages
     stages = _cheapest_stages(cutter, whole) if stored is None else cutter.as_before(stored)

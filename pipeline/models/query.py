@@ -65,7 +65,7 @@ VALUES: Final = tuple(row.name for row in _ROWS if not row.both_ways)
 
 TreeKind = Literal["refined", "bucket", "junction"]
 Representation = Literal["auto", "dense", "rows"]
-Fit = Literal["auto", "slice", "spill", "spread", "store", "refuse"]
+Fit = Literal["auto", "slice", "spill", "store", "refuse"]
 """What to do with a plan that does not fit in memory."""
 Method = Literal["auto", "dense", "rows", "diagram", "search"]
 """How an optimum is proved, or a sum is found."""

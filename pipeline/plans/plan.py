@@ -116,7 +116,7 @@ class Plan(ShortDir, PlannedSteps):
         # both ways a device is planned for by the rates of a core
         share = 1 / CORES_OF_A_DEVICE if self.device and self.results else 1.0
         if spill is not None:
-            boxes = [spill.rounds(stage) * steps_seconds(stage.steps, itemsize) for stage in spill.stages]
+            boxes = [spill.boxes(stage) * steps_seconds(stage.steps, itemsize) for stage in spill.stages]
             return spill.moving_seconds + share * ordered_sum(boxes)
         first, rest = self.steps[: self.variant_from], self.steps[self.variant_from :]
         sweeps = self.slices + self._best_is_swept_again + (around.evaluated > 0 and bool(self.cuts))
@@ -191,8 +191,6 @@ class Plan(ShortDir, PlannedSteps):
             rows.append(("disk", f"{disk}, tables of rows {which}"))
         if self.spill:
             moved = f"{format_bytes(self.spill.written_bytes)} written, {format_bytes(self.spill.read_bytes)} read"
-            if self.spill.cards:
-                moved += f", about {format_bytes(self.spill.link_bytes)} of them over the link"
             rows.append((self.spill.place, f"{format_bytes(self.spill.disk_bytes)} at a time, {moved}"))
             rows.append(("stages", f"{len(self.spill.stages)}, in {self.spill.tasks:,} boxes"))
         if self.cuts:

@@ -108,14 +108,6 @@ class Spill:
         Bytes per second that the disk was measured to write and read.
     resident : bool
         Whether the tables stay in the host's memory, beside a device.
-    cards : int
-        Over the memory of how many devices of this machine the tables are spread; 0 where they are elsewhere.
-    card_bytes : int
-        Budget of the tables on each device in this case.
-    card_boxes : int
-        Number of boxes at a time on each device in this case.
-    link_bytes : int
-        About what devices read from each other then.
     """
 
     stages: tuple[Stage, ...]
@@ -131,10 +123,6 @@ class Spill:
     moving_seconds: float
     disk_rate: float
     resident: bool = False
-    cards: int = 0
-    card_bytes: int = 0
-    card_boxes: int = 0
-    link_bytes: int = 0
 
     @cached_property
     def top(self) -> int:
@@ -155,10 +143,6 @@ class Spill:
         """Number of boxes of a stage."""
         return prod(self.dims[v] for v in stage.boxed)
 
-    def rounds(self, stage: Stage) -> int:
-        """How often the boxes of a stage take the time of one: where tables are spread, one on each device does."""
-        return -(-self.boxes(stage) // max(self.cards, 1))
-
     def states(self, stage: Stage, number: int) -> dict[int, int]:
         """States that box ``number`` fixes; the last variable varies fastest."""
         states = {}
@@ -176,8 +160,6 @@ class Spill:
     @property
     def place(self) -> str:
         """Where the tables between stages are, in words."""
-        if self.cards:
-            return f"{self.cards} cards"
         return "host memory" if self.resident else "disk"
 
     def room_bytes(self, stage: Stage) -> int:

@@ -8,7 +8,7 @@ tables are, a store knows; whether there is a way back makes no difference here.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -223,17 +223,7 @@ class BoxRun(Generic[T]):
         """
         stage = self.spill.stages[index]
         priority = index if stage.inputs and index <= self.spill.top else -index - 1
-        return Node(before, self.call, priority, stage.moving_bytes, self.spill.room_bytes(stage), self._near)
-
-    @property
-    def _near(self) -> Callable[[Task], int | None] | None:
-        """Return a function that gives the card with most of a box's inputs, if tables are spread over cards; None
-        otherwise.
-        """
-        nearest = getattr(self.store, "nearest", None)
-        if nearest is None:
-            return None
-        return lambda task: nearest(key for keys in self.needs(task).values() for key in keys)
+        return Node(before, self.call, priority, stage.moving_bytes, self.spill.room_bytes(stage))
 
     def call(self, task: Task) -> tuple[Any, ...]:
         """The function call of a task, once all that it needs is there."""
@@ -337,16 +327,6 @@ def opened_boxes(run: Run[T], name: str, keep: bool) -> Iterator[BoxRun[T]]:
 def _store(run: Run[Any], name: str) -> Store:
     spill, folder = run.plan.spill, run.folder and (run.folder / name).absolute()
     assert spill is not None
-    if spill.cards:
-        from ...tasks.boxes.card_store import CardTables
-        from ...tasks.gpu.peers import all_reach
-
-        if not all_reach(spill.cards):
-            run.note(
-                "the GPUs do not reach each other's memory: tables that one GPU reads from another pass through "
-                "the host"
-            )
-        return CardTables(spill.cards, spill.card_bytes)
     if not run.device:
         assert folder is not None
         # tables that do not fit the memory beside the tasks make them wait for the disk

@@ -1,7 +1,6 @@
 """Several cards of one host in one process: the present card, and copies between cards.
 
-If cards reach each other's memory (NVLink, or PCIe with peer access), a card reads single cells of another's table in
-place, with any strides. Otherwise the driver copies whole chunks through the host.
+If cards reach each other's memory (NVLink, or PCIe with peer access), a copy does not pass through the host.
 """
 
 from __future__ import annotations
@@ -64,55 +63,8 @@ def reaches(card: int, other: int) -> bool:
     return True
 
 
-def all_reach(cards: int) -> bool:
-    """Whether each of the first cards may read the memory of all others in place."""
-    return all(reaches(card, other) for card in range(cards) for other in range(cards))
-
-
-def copy_from(card: int, chunk: Any, place: tuple[slice, ...], target: Any) -> None:
-    """Start the copy of a part of a table of some card into one of the present card, on the current stream.
-
-    Parameters
-    ----------
-    card : int
-        Where ``chunk`` lies.
-    chunk : device array
-        C-contiguous.
-    place : tuple of slice
-        Which part is copied.
-    target : device array
-        Of the shape of that part.
-    """
-    here = present_card()
-    cells = chunk[place]
-    if reaches(here, card) and not (cells.flags.c_contiguous and target.flags.c_contiguous):
-        target[...] = _seen(cells, here).reshape(target.shape)
-        return
-    if cells.flags.c_contiguous and target.flags.c_contiguous:
-        _copied(cells, card, target, here)
-        return
-    whole = arrays.empty(chunk.size, chunk.dtype.name).reshape(chunk.shape)
-    _copied(chunk, card, whole, here)
-    target[...] = whole[place].reshape(target.shape)
-
-
 def copy_to(card: int, source: Any, target: Any) -> None:
     """Start the copy of a contiguous table of the present card into one of a card, on the current stream."""
     cuda, here = cupy().cuda, present_card()
     stream = cuda.get_current_stream().ptr
     cuda.runtime.memcpyPeerAsync(target.data.ptr, card, source.data.ptr, here, source.nbytes, stream)
-
-
-def _copied(source: Any, card: int, target: Any, here: int) -> None:
-    """Copy between contiguous tables of two cards, or of one."""
-    cuda = cupy().cuda
-    stream = cuda.get_current_stream().ptr
-    cuda.runtime.memcpyPeerAsync(target.data.ptr, here, source.data.ptr, card, source.nbytes, stream)
-
-
-def _seen(table: Any, here: int) -> Any:
-    """Return another card's table as an array that this card reads in place; CuPy would refuse or copy it otherwise."""
-    cp = cupy()
-    reach = table.itemsize + sum((n - 1) * s for n, s in zip(table.shape, table.strides, strict=True))
-    there = cp.cuda.UnownedMemory(table.data.ptr, reach, table, here)
-    return cp.ndarray(table.shape, table.dtype, cp.cuda.MemoryPointer(there, 0), table.strides)

@@ -18,7 +18,7 @@ from bucketflow.pipeline.answering.question import Question
 from bucketflow.pipeline.answering.running import answered
 from bucketflow.pipeline.budget import device_fit as device
 from bucketflow.pipeline.budget.budget_policy import BudgetPolicy
-from bucketflow.pipeline.budget.device_fit import SLOTS, boxes_at_a_time
+from bucketflow.pipeline.budget.device_fit import SLOTS, HostBudget, boxes_at_a_time, fitted_for_device, spread_seconds
 from bucketflow.pipeline.machine.device import DeviceRates
 from bucketflow.pipeline.machine.resources import Resources
 from bucketflow.pipeline.models.model import Function
@@ -29,11 +29,12 @@ from bucketflow.pipeline.plans import planner as planner_module
 from bucketflow.pipeline.plans.plan import Plan
 from bucketflow.pipeline.plans.planner import Planner
 from bucketflow.pipeline.plans.planning_policy import PlanningPolicy
-from bucketflow.pipeline.plans.problem import PlanOptions
+from bucketflow.pipeline.plans.problem import PlanOptions, Problem
 from bucketflow.pipeline.plans.repricing import with_rates
 from bucketflow.pipeline.results.result import Result
 from bucketflow.pipeline.trees.costs import Rates, gpu_rates, tree_cost
 from bucketflow.pipeline.trees.tree import bucket_tree
+from bucketflow.tasks.steps.semiring import MIN_PLUS
 from tests.device_stand_in import StandIn
 from tests.device_stand_in import device as stand_in
 from tests.models import grid, named_model
@@ -230,3 +231,31 @@ def test_a_run_does_not_measure_the_device_again(monkeypatch: pytest.MonkeyPatch
     found = answered(replace(prepared, resources=Resources(Options(gpus=1))), None, None, [])
     assert isinstance(found, Result)
     assert found.value == bucketflow.solve(model).value
+
+
+def test_slices_of_several_devices_sweep_what_they_share_once() -> None:
+    scopes = [(v, v + d) for v in range(169) for d in (1, 13) if v + d < 169 and (d == 13 or v % 13 < 12)]
+    problem = Problem((2,) * 169, tuple(scopes), MIN_PLUS, itemsize=4)
+    options = PlanOptions(memory_bytes=30_000, decode=False, device=True, order="min-fill", tree="bucket")
+    planner = Planner(problem, options, replace(gpu_rates(MIN_PLUS), step_seconds=0.0))
+    plan = fitted_for_device(planner, "slice", HostBudget(0, False, 0, lambda: 1e9)).chosen
+    assert plan.slices > 1
+    assert plan.shared_seconds > 0
+    assert spread_seconds(planner, plan, 1) == pytest.approx(plan.seconds)
+    each = plan.cost.seconds - plan.shared_seconds
+    assert spread_seconds(planner, plan, 2) == pytest.approx(plan.shared_seconds + plan.slices / 2 * each)
+
+
+def test_slices_that_repeat_much_are_searched_longer(in_force: InForce) -> None:
+    scopes = [(v, v + d) for v in range(576) for d in (1, 24) if v + d < 576 and (d == 24 or v % 24 < 23)]
+    problem = Problem((2,) * 576, tuple(scopes), MIN_PLUS, itemsize=4)
+    options = PlanOptions(memory_bytes=1 << 23, decode=False, device=True)
+    around, plans = HostBudget(0, False, 0, lambda: 1e9), []
+    for share in (0.0, 0.3):
+        in_force(BudgetPolicy, repeated_search=share, repeated_search_least=0.01)
+        planner = Planner(problem, options, gpu_rates(MIN_PLUS))
+        plans.append(fitted_for_device(planner, "slice", around).chosen)
+    short, long = plans
+    assert short.slices > 1
+    assert long.seconds < 0.8 * short.seconds
+    assert max(plan.peak_bytes for plan in plans) <= options.memory_bytes

@@ -16,6 +16,7 @@ import pytest
 import bucketflow
 from bucketflow.cluster import device_threads
 from bucketflow.cluster.device_threads import DeviceThreads, present_device
+from bucketflow.cluster.pool import Node
 from bucketflow.pipeline.answering import placement
 from bucketflow.pipeline.answering.placement import devices_of
 from bucketflow.pipeline.budget.budget_policy import BudgetPolicy
@@ -218,3 +219,24 @@ def test_the_end_does_not_wait_for_a_device_that_is_being_started(monkeypatch: p
     monkeypatch.setattr(DeviceThreads, "begin", lambda _, place: place == 0 or free.wait(60))
     assert list(pool.stream(lambda number: number, ((number,) for number in range(5)))) == list(range(5))
     free.set()
+
+
+def test_tasks_go_where_what_they_read_lies(monkeypatch: pytest.MonkeyPatch) -> None:
+    places: dict[int, int] = {}
+    here: set[int] = set()
+
+    def task(key: int) -> int:
+        here.add(present_device())
+        return key
+
+    def near(key: int) -> int | None:
+        places[key] = key % 2
+        return key % 2
+
+    imagine_devices(monkeypatch)
+    pool = DeviceThreads(2, 1)
+    nodes = {key: Node({key - 2} if key > 1 else set(), lambda key: (task, key), near=near) for key in range(20)}
+    found = dict(pool.run_graph(nodes))
+    assert found == {key: key for key in range(20)}
+    assert here == {0, 1}
+    assert places.keys() == nodes.keys()
