@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.few_cases import FewCases
 from tests.object_server import bucket, buckets  # noqa: F401
 from tests.policies import InForce
 
@@ -35,9 +36,16 @@ class RootIsNoPackage:
         return pytest.Dir.from_parent(parent, path=path) if path == parent.config.rootpath else None
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Let callers ask for a few cases of each test function."""
+    parser.addoption("--cases", type=int, metavar="N", help="run only N cases of each test function")
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Collect the root as a folder, and let workers take files in the order that is made here."""
     config.pluginmanager.register(RootIsNoPackage())
+    if config.option.cases is not None:
+        config.pluginmanager.register(FewCases(config.option.cases))
     if hasattr(config.option, "loadscopereorder"):
         config.option.loadscopereorder = False
 
