@@ -72,7 +72,39 @@ def verify_dashboard() -> None:
         If bokeh is missing.
     """
     if find_spec("bokeh") is None:
-        raise ClusterError(f"Dask's dashboard needs bokeh: {install_hint('report')}")
+        raise ClusterError(f"Dask's pages need bokeh: {install_hint('report')}")
+
+
+def verify_report(file: Path) -> None:
+    """Make sure that Dask can write its report to a file.
+
+    Raises
+    ------
+    ClusterError
+        If bokeh is missing, or the file cannot be written.
+    """
+    verify_dashboard()
+    try:
+        file.open("a").close()
+    except OSError as error:
+        raise ClusterError(f"{file}: {error.strerror}; name another file for Dask's report") from None
+
+
+@contextmanager
+def reported(client: Any, file: Path) -> Iterator[None]:
+    """Write Dask's report of the tasks of a cluster during the block, as an HTML page."""
+    from distributed import performance_report
+
+    # above all frames: the report would show this function as the code that ran
+    report = performance_report(filename=str(file), stacklevel=1_000_000)
+    with client.as_current():
+        report.__enter__()
+    try:
+        yield
+    finally:
+        if client.status == "running":  # otherwise the scheduler took the facts along
+            with client.as_current():
+                report.__exit__(None, None, None)
 
 
 @contextmanager

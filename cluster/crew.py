@@ -11,6 +11,7 @@ from typing import Any
 
 from .address import connected
 from .dask_pool import DaskPool, fetching
+from .pool import TaskLabel
 
 #: Seconds between two looks of a member for the latest word, and without a word after which it ends.
 _LOOK_SECONDS, _ALONE_SECONDS = 0.25, 60.0
@@ -55,7 +56,8 @@ class WorkerCrew:
     def start(self, key: Any, function: Callable[..., Any], *args: Any) -> None:
         """Start ``function(member, *args)`` on a worker, with the :class:`Member` by which it hears and tells."""
         with connected(self._pool.client):
-            future = self._pool.submit(function, Member(self._name), *args)
+            label = TaskLabel(f"prove-{len(self._tasks) + 1}", "proof")
+            future = self._pool.submit(function, Member(self._name), *args, label=label)
         self._tasks[future.key] = key, future
         future.add_done_callback(self._done.put)
 

@@ -15,10 +15,13 @@ from typing import Any
 from .address import ClusterLostError, WorkersDiedError, connected, disconnected
 from .admission import Admission
 from .logs import log_on_workers
-from .pool import Call, Node, ReadyTasks, in_a_row
+from .pool import Call, LabelOf, Node, ReadyTasks, TaskLabel, in_a_row
 
 Begin = Callable[..., Any]
-"""Submits a call as several tasks: takes the pool, a worker and the arguments, and returns the future of the last."""
+"""Submits a call as several tasks: takes the pool, a worker, the call's label and the arguments.
+
+It returns the future of the last task.
+"""
 
 # Waiting for tasks of a cluster that may go away while they run.
 
@@ -154,6 +157,8 @@ class DaskPool:
         self._count = 0
         self._watch = Watch(self.slots)
         self._admission = admission
+        # Annotations of every task.
+        self.about: dict[str, str] = {"run": key}
         # The workers that tasks are restricted to, where others of the cluster may have none.
         self._only: list[str] | None = None
         log_on_workers(client)
@@ -195,9 +200,9 @@ class DaskPool:
         """Number of tasks that run at the same time."""
         return max(1, sum(self.slots().values()))
 
-    def put(self, value: Any) -> Any:
+    def put(self, value: Any, label: TaskLabel | None = None) -> Any:
         """Send a value as a task of its own, so that it outlives the worker that happens to hold it."""
-        return self.submit(itself, value)
+        return self.submit(itself, value, label=label or TaskLabel("load"))
 
     def share(self, folder: Any) -> None:
         """Write and read on every worker; see :func:`.connect.verify_shared`."""
@@ -206,16 +211,34 @@ class DaskPool:
         with connected(self.client):
             verify_shared(self.client, folder)
 
-    def submit(self, function: Callable[..., Any], *args: Any, priority: int = 0, worker: str | None = None) -> Any:
-        """Start a task, at the given worker if it is still there when the task may run."""
-        where = self.where(function, worker)
-        key, first = self._next_key(function), self._priority + priority
-        return self.client.submit(function, *args, key=key, priority=first, pure=False, **where)
+    def submit(
+        self,
+        function: Callable[..., Any],
+        *args: Any,
+        priority: int = 0,
+        label: TaskLabel | None = None,
+        worker: str | None = None,
+    ) -> Any:
+        """Start a task, at the given worker if it is still there when the task may run.
 
-    def _begun(self, function: Callable[..., Any], args: Iterable[Any], worker: str | None) -> Any:
+        Its key begins with the name in its label. Its annotations in Dask are the run, the model, the stage and the
+        cells.
+        """
+        from dask import annotate  # type: ignore[attr-defined]
+
+        where, label = self.where(function, worker), label or _label_of(function)
+        key, first = self._next_key(label), self._priority + priority
+        with annotate(**self.about, stage=label.stage, cells=label.cells):
+            return self.client.submit(function, *args, key=key, priority=first, pure=False, **where)
+
+    def _begun(
+        self, function: Callable[..., Any], args: Iterable[Any], worker: str | None, label: TaskLabel | None
+    ) -> Any:
         """Start a task, or the tasks that it is split into."""
-        begin = self._begins.get(function)
-        return self.submit(function, *args, worker=worker) if begin is None else begin(self, worker, *args)
+        begin, label = self._begins.get(function), label or _label_of(function)
+        if begin is None:
+            return self.submit(function, *args, worker=worker, label=label)
+        return begin(self, worker, label, *args)
 
     def where(self, function: Callable[..., Any], worker: str | None) -> dict[str, Any]:
         """Return the restrictions with which Dask places a task."""
@@ -223,10 +246,10 @@ class DaskPool:
             return {"workers": self._only, "allow_other_workers": False}
         return {} if worker is None else {"workers": [worker], "allow_other_workers": True}
 
-    def _next_key(self, function: Callable[..., Any]) -> str:
+    def _next_key(self, label: TaskLabel) -> str:
         """Return a key that no other task has."""
         self._count += 1
-        return f"{function.__name__}-{self._key}-{self._count}"
+        return f"{label.name}-{self._key}-{self._count}"
 
     def get(self, handle: Any) -> Any:
         """Wait for a result; a failed task raises here."""
@@ -235,13 +258,15 @@ class DaskPool:
             raise outcome
         return outcome
 
-    def stream(self, function: Callable[..., Any], calls: Iterable[Call]) -> Iterator[Any]:
+    def stream(
+        self, function: Callable[..., Any], calls: Iterable[Call], label: LabelOf | None = None
+    ) -> Iterator[Any]:
         """Keep a few calls in flight for each worker thread."""
         pending, balance = iter(calls), _Balance(self.slots)
 
         def started(call: Call) -> tuple[Any, str | None]:
             worker = balance.take()
-            return self._begun(function, call, worker), worker
+            return self._begun(function, call, worker, label and label(*call)), worker
 
         window = deque(started(call) for call in islice(pending, self._ahead(3) * balance.width))
         while window:
@@ -259,10 +284,10 @@ class DaskPool:
         while True:
             while len(running) < self._ahead(2) * balance.width and (key := ready.pop()) is not None:
                 function, *args = nodes[key].call(key)
-                worker = balance.take()
+                worker, label = balance.take(), nodes[key].label or _label_of(function)
                 if function not in self._begins:
                     function, args = in_a_row, [function, *args]
-                future = self._begun(function, args, worker)
+                future = self._begun(function, args, worker, label)
                 running[future.key] = key, worker
                 future.add_done_callback(done.put)
             if not running:
@@ -313,6 +338,11 @@ class _Balance:
         """Count a task of a worker as ended."""
         if worker is not None:
             self._busy[worker] -= 1
+
+
+def _label_of(function: Callable[..., Any]) -> TaskLabel:
+    """Return the label of a task that was given none: its function."""
+    return TaskLabel(function.__name__.replace("_", "-"))
 
 
 def itself(value: Any) -> Any:

@@ -14,7 +14,7 @@ from contextvars import copy_context
 from itertools import count, islice
 from typing import Any, Final
 
-from .pool import Call, ThreadPool
+from .pool import Call, LabelOf, ThreadPool
 
 _HERE: Final = threading.local()
 _BEGUN: Final[set[int]] = {0}
@@ -57,7 +57,9 @@ class DeviceThreads(ThreadPool):
         if cupy is not None:
             cupy.cuda.Device(place).use()
 
-    def stream(self, function: Callable[..., Any], calls: Iterable[Call]) -> Iterator[Any]:
+    def stream(
+        self, function: Callable[..., Any], calls: Iterable[Call], label: LabelOf | None = None
+    ) -> Iterator[Any]:
         """Yield results in the order of their calls.
 
         A device that is slow, or still being started, holds up no other one. The end of the stream does not wait for a

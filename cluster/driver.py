@@ -23,11 +23,16 @@ _ANSWER_SECONDS = 2.0
 _here = threading.local()
 
 
-def start(client: Any, key: str, function: Callable[..., Any], *args: Any, priority: int = 0) -> None:
-    """Start a task that goes on without its client, and again on another worker where its own died."""
+def start(client: Any, key: str, function: Callable[..., Any], *args: Any, priority: int = 0, model: str = "") -> None:
+    """Start a task that goes on without its client, and again on another worker where its own died.
+
+    Dask knows the run, the model and the stage as annotations.
+    """
+    from dask import annotate  # type: ignore[attr-defined]
     from distributed import fire_and_forget
 
-    future = client.submit(function, *args, key=key, pure=False, priority=FIRST + priority)
+    with annotate(run=key, model=model, stage="driver", cells=0):
+        future = client.submit(function, *args, key=key, pure=False, priority=FIRST + priority)
     fire_and_forget(future)
     while _state(client, key) is None and not future.done():  # the scheduler takes it in its own time
         time.sleep(_PAUSE_SECONDS)

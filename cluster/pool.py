@@ -19,6 +19,33 @@ Phases = Generator[None, None, Any]
 
 
 @dataclass(frozen=True)
+class TaskLabel:
+    """What Dask's pages show of a task.
+
+    Parameters
+    ----------
+    name : str
+        Begins the key: the kind of the task, a hyphen, and a word that is not letters only. Dask colours tasks by kind.
+    stage : str
+        Where in the plan the task runs.
+    cells : int
+        Cells that it sweeps; 0 if they are unknown.
+    """
+
+    name: str
+    stage: str = ""
+    cells: int = 0
+
+    def of(self, what: str) -> TaskLabel:
+        """Return the label of the task in one of several slices or boxes."""
+        return TaskLabel(f"{self.name}-{what}", self.stage, self.cells)
+
+
+LabelOf = Callable[..., TaskLabel]
+"""Returns the label of a call from its arguments."""
+
+
+@dataclass(frozen=True)
 class Node:
     """A task of a graph.
 
@@ -36,6 +63,7 @@ class Node:
         Memory that the transfers of others may take while the task computes.
     near : callable, optional
         Called with the key when the task may start. Returns the place that holds most of its inputs, or None.
+    label : TaskLabel, optional
     """
 
     needs: set[Any]
@@ -44,6 +72,7 @@ class Node:
     moving_bytes: int = 0
     room_bytes: int = 0
     near: Callable[[Any], int | None] | None = None
+    label: TaskLabel | None = None
 
 
 class Pool(Protocol):
@@ -54,7 +83,7 @@ class Pool(Protocol):
         """Number of tasks that run at the same time."""
         ...
 
-    def put(self, value: Any) -> Any:
+    def put(self, value: Any, label: TaskLabel | None = None) -> Any:
         """Make a value available to tasks; returns what stands for it in :meth:`submit`."""
         ...
 
@@ -62,7 +91,9 @@ class Pool(Protocol):
         """Make sure that tasks see the same folder as this process."""
         ...
 
-    def submit(self, function: Callable[..., Any], *args: Any, priority: int = 0) -> Any:
+    def submit(
+        self, function: Callable[..., Any], *args: Any, priority: int = 0, label: TaskLabel | None = None
+    ) -> Any:
         """Start a task; its result is fetched by :meth:`get` or passed on to other tasks."""
         ...
 
@@ -70,7 +101,9 @@ class Pool(Protocol):
         """Wait for a result."""
         ...
 
-    def stream(self, function: Callable[..., Any], calls: Iterable[Call]) -> Iterator[Any]:
+    def stream(
+        self, function: Callable[..., Any], calls: Iterable[Call], label: LabelOf | None = None
+    ) -> Iterator[Any]:
         """Yield the results of calls in their order, with a bounded number of calls in flight."""
         ...
 
@@ -87,14 +120,16 @@ class SerialPool:
 
     width = 1
 
-    def put(self, value: Any) -> Any:
+    def put(self, value: Any, label: TaskLabel | None = None) -> Any:
         """Return the value itself."""
         return value
 
     def share(self, folder: Any) -> None:
         """Nothing to do: tasks run in this process."""
 
-    def submit(self, function: Callable[..., Any], *args: Any, priority: int = 0) -> Any:
+    def submit(
+        self, function: Callable[..., Any], *args: Any, priority: int = 0, label: TaskLabel | None = None
+    ) -> Any:
         """Call the function now."""
         return function(*args)
 
@@ -102,7 +137,9 @@ class SerialPool:
         """Return the result."""
         return handle
 
-    def stream(self, function: Callable[..., Any], calls: Iterable[Call]) -> Iterator[Any]:
+    def stream(
+        self, function: Callable[..., Any], calls: Iterable[Call], label: LabelOf | None = None
+    ) -> Iterator[Any]:
         """Call one after the other."""
         return (function(*call) for call in calls)
 

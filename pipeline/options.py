@@ -12,7 +12,7 @@ from typing import Any, TypedDict
 from ..storage.files import Place
 from ..storage.object_store import ObjectPath
 from .errors import BucketflowError, ModelError
-from .local_paths import folder_path
+from .local_paths import folder_path, local_path
 from .models.checks import integer
 from .models.option_rows import OPTION_ROWS
 from .models.query import Fit, Representation, TaskSize, TreeKind
@@ -43,6 +43,7 @@ class Options:
     most_workers: int | None = None
     tasks: TaskSize = "auto"
     dashboard: bool = False
+    dask_report: str | PathLike[str] | None = None
     keep_tables: int | str | None = None
 
     def __post_init__(self) -> None:
@@ -80,6 +81,12 @@ class Options:
     def _check_tasks(self) -> None:
         if self.tasks == "steps" and not (self.remote or self.workers or self.gpus is not None):
             raise ModelError("tasks 'steps' are sent to a Dask cluster; give workers, a scheduler, a client or gpus")
+        if self.dask_report is not None:
+            if not isinstance(self.dask_report, str | PathLike):
+                raise ModelError(f"dask_report is {self.dask_report!r}; it must be the path of an .html file")
+            if not (self.remote or self.workers or self.gpus is not None):
+                raise ModelError("dask_report tells of tasks on a Dask cluster; give workers, a scheduler or a client")
+            object.__setattr__(self, "dask_report", local_path(self.dask_report))
         if self.dashboard and (self.remote or not self.workers):
             started = "the dashboard shows workers started here"
             raise ModelError(f"{started}: give workers; a running scheduler serves its own")
@@ -281,6 +288,7 @@ class Keywords(Where, total=False):
     workdir: str | PathLike[str] | ObjectPath | None
     tasks: TaskSize
     dashboard: bool
+    dask_report: str | PathLike[str] | None
     keep_tables: int | str | None
 
 

@@ -2,15 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
-from ...cluster.pool import Pool
+from ...cluster.pool import Pool, TaskLabel
 from ...tasks.sweeps.program import pick
+from ..plans.task_graph import ascii_name
 from .agent import Decided, Knowledge, Message, Sent, assign, cost_at, util
 from .network import Clock, SimulatedNetwork, Traffic, going_down, going_up
 from .pseudo_tree import PseudoTree
+
+_COLLECT: Final = TaskLabel("collect", "agents")
+
+
+@dataclass(frozen=True)
+class AgentLabels:
+    """Labels of the tasks of agents.
+
+    Parameters
+    ----------
+    names : sequence of str
+        By agent; numbers if there are none.
+    """
+
+    names: Sequence[str] = ()
+
+    def of(self, verb: str, agent: int, receiver: int = -1) -> TaskLabel:
+        """Return the label of a task: ``message-ann_to_bob.3``, with the number of the agent."""
+        words = [ascii_name(self.names[i]) if self.names else "agent" for i in (agent, receiver) if i >= 0]
+        return TaskLabel(f"{verb}-{'_to_'.join(words)}.{agent}", "agents")
 
 
 @dataclass(frozen=True)
@@ -37,7 +58,12 @@ class AgentsAnswer:
 
 
 def run_agents(
-    tree: PseudoTree, known: Mapping[int, Knowledge], pool: Pool, network: SimulatedNetwork, traffic: Traffic
+    tree: PseudoTree,
+    known: Mapping[int, Knowledge],
+    pool: Pool,
+    network: SimulatedNetwork,
+    traffic: Traffic,
+    labels: AgentLabels,
 ) -> AgentsAnswer:
     """Send UTIL messages from the leaves to the roots, and VALUE messages back (DPOP; Petcu & Faltings, IJCAI 2005).
 
@@ -51,6 +77,7 @@ def run_agents(
     network : SimulatedNetwork
     traffic : Traffic
         Counts messages and bytes.
+    labels : AgentLabels
 
     Returns
     -------
@@ -58,14 +85,18 @@ def run_agents(
         The total, the states by variable (none if nothing is possible), simulated clocks, and CPU seconds.
     """
     plans = {agent: knowledge.plan for agent, knowledge in known.items()}
-    given = {agent: pool.put(knowledge) for agent, knowledge in known.items()}
+    given = {agent: pool.put(knowledge, labels.of("load", agent)) for agent, knowledge in known.items()}
     sent: dict[int, Any] = {}
     messages: dict[int, Any] = {}
     for agent in reversed(tree.walk):
         below = [messages[child] for child in tree.children[agent]]
-        sent[agent] = pool.submit(util, given[agent], {}, *below)
-        messages[agent] = pool.submit(message_of, sent[agent])
-    up = gathered(pool, {agent: pool.submit(report_of, handle) for agent, handle in sent.items()})
+        parent = tree.parents[agent]
+        sent[agent] = pool.submit(util, given[agent], {}, *below, label=labels.of("message", agent, parent))
+        messages[agent] = pool.submit(message_of, sent[agent], label=labels.of("send", agent, parent))
+    reports = {
+        agent: pool.submit(report_of, handle, label=labels.of("collect", agent)) for agent, handle in sent.items()
+    }
+    up = gathered(pool, reports)
     util_clock = going_up(tree, plans, up, network, traffic)
     total = total_of(list(gathered(pool, {root: messages[root] for root in tree.roots}).values()), known)
     computing = sum(seconds for seconds, _ in up.values())
@@ -74,8 +105,11 @@ def run_agents(
     decided: dict[int, Any] = {}
     for agent in tree.walk:
         parent = tree.parents[agent]
-        above = {} if parent < 0 else pool.submit(known_of, decided[parent], plans[agent].separator)
-        decided[agent] = pool.submit(decide, given[agent], sent[agent], above)
+        above: Any = {}
+        if parent >= 0:
+            label = labels.of("send", parent, agent)
+            above = pool.submit(known_of, decided[parent], plans[agent].separator, label=label)
+        decided[agent] = pool.submit(decide, given[agent], sent[agent], above, label=labels.of("decide", agent))
     outcomes: dict[int, Decided] = gathered(pool, decided)
     states = {v: outcomes[agent].states[v] for agent in tree.walk for v in plans[agent].owned}
     down = {agent: Clock(outcome.seconds, plans[agent].value_checks) for agent, outcome in outcomes.items()}
@@ -87,7 +121,7 @@ def run_agents(
 
 def gathered(pool: Pool, handles: Mapping[int, Any]) -> dict[int, Any]:
     """Fetch the results of all agents at once."""
-    return dict(zip(handles, pool.get(pool.submit(together, *handles.values())), strict=True))
+    return dict(zip(handles, pool.get(pool.submit(together, *handles.values(), label=_COLLECT)), strict=True))
 
 
 def total_of(messages: list[Message], known: Mapping[int, Knowledge]) -> int | None:

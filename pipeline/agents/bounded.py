@@ -13,7 +13,7 @@ from ...cluster.pool import Pool
 from .agent import Knowledge, Message, States, message_bytes
 from .agent_plan import AgentPlan, Scope
 from .agent_policy import AgentPolicy
-from .agent_tasks import AgentsAnswer, gathered, total_of
+from .agent_tasks import AgentLabels, AgentsAnswer, gathered, total_of
 from .network import STATE_BYTES, Clock, SimulatedNetwork, Traffic, going_down, latest
 from .pseudo_tree import PseudoTree
 from .requests import AgentPlace, Answers, Child, Decision, answer, arrived, decide, distinct, joined, merged
@@ -43,6 +43,7 @@ class BoundedRun:
     network : Network
     traffic : Traffic
         Account of the messages sent.
+    labels : AgentLabels
     """
 
     tree: PseudoTree
@@ -50,6 +51,7 @@ class BoundedRun:
     pool: Pool
     network: SimulatedNetwork
     traffic: Traffic
+    labels: AgentLabels
     sent: dict[int, Any] = field(default_factory=dict)
     last: dict[int, tuple[Sequence[States], Any]] = field(default_factory=dict)
 
@@ -59,7 +61,11 @@ class BoundedRun:
             if not self._plan(agent).context:
                 self.sent[agent] = self._answers(agent, [{}])
         once: dict[int, _Once] = gathered(
-            self.pool, {agent: self.pool.submit(told, answers) for agent, answers in self.sent.items()}
+            self.pool,
+            {
+                agent: self.pool.submit(told, answers, label=self.labels.of("collect", agent))
+                for agent, answers in self.sent.items()
+            },
         )
         for agent, each in once.items():
             if (parent := self.tree.parents[agent]) >= 0:
@@ -82,7 +88,9 @@ class BoundedRun:
     @cached_property
     def _given(self) -> dict[int, Any]:
         """Return the handles of the agents' knowledge for tasks."""
-        return {agent: self.pool.put(knowledge) for agent, knowledge in self.known.items()}
+        return {
+            agent: self.pool.put(knowledge, self.labels.of("load", agent)) for agent, knowledge in self.known.items()
+        }
 
     @cached_property
     def _places(self) -> dict[int, AgentPlace]:
@@ -115,13 +123,25 @@ class BoundedRun:
             whole = None
             for states in _batched(self._assignments(agent, plan.iterated), self._batch):
                 part = self._answered(agent, [[{**request, **each} for each in states] for request in some])
-                whole = part if whole is None else self.pool.submit(merged, self._given[agent], whole, part)
+                if whole is not None:
+                    part = self.pool.submit(
+                        merged, self._given[agent], whole, part, label=self.labels.of("merge", agent)
+                    )
+                whole = part
             answers.append(whole)
-        return answers[0] if len(answers) == 1 else self.pool.submit(joined, *answers)
+        if len(answers) == 1:
+            return answers[0]
+        return self.pool.submit(joined, *answers, label=self.labels.of("merge", agent))
 
     def _answered(self, agent: int, groups: Sequence[Sequence[States]]) -> Any:
         place, below = self._below(agent, [context for group in groups for context in group])
-        return self.pool.submit(answer, self._given[agent], place, groups, *below)
+        return self._submit_answer(agent, place, groups, below)
+
+    def _submit_answer(
+        self, agent: int, place: AgentPlace, groups: Sequence[Sequence[States]], below: list[Any]
+    ) -> Any:
+        label = self.labels.of("message", agent, self.tree.parents[agent])
+        return self.pool.submit(answer, self._given[agent], place, groups, *below, label=label)
 
     def _below(self, agent: int, contexts: Sequence[States]) -> tuple[AgentPlace, list[Any]]:
         """Send requests to all agents below whose messages depend on the contexts, lowest first; return the children's
@@ -151,7 +171,7 @@ class BoundedRun:
             else:
                 groups = [[context] for context in asked[each]]
                 place, below = self._kept(each, answered[each])
-                self.last[each] = asked[each], self.pool.submit(answer, self._given[each], place, groups, *below)
+                self.last[each] = asked[each], self._submit_answer(each, place, groups, below)
         return self._kept(agent, answered[agent])
 
     def _kept(self, agent: int, answered: set[int]) -> tuple[AgentPlace, list[Any]]:
@@ -194,8 +214,9 @@ class BoundedRun:
         for some in _batched(self._assignments(agent, tuple(v for v in plan.iterated if v in plan.owned)), self._batch):
             contexts = [{v: {**above, **each}[v] for v in (*plan.context, *plan.iterated)} for each in some]
             place, below = self._below(agent, contexts)
-            part = self.pool.submit(decide, self._given[agent], place, contexts, above, *below)
-            best = part if best is None else self.pool.submit(better, best, part)
+            label = self.labels.of("decide", agent)
+            part = self.pool.submit(decide, self._given[agent], place, contexts, above, *below, label=label)
+            best = part if best is None else self.pool.submit(better, best, part, label=self.labels.of("merge", agent))
         return best
 
 

@@ -114,7 +114,7 @@ def dpop(
     else:
         planned = plan_dcop(dcop, replace(asked, device=resources.gpu_count > 0), resources.memory_bytes)
     begun = perf_counter()
-    with _pool(resources) as pool:
+    with _pool(resources, dcop.model.title) as pool:
         ran = run_dcop(planned, pool)
     found = _result(planned, ran, {"plan": begun - start, "run": ran.seconds})
     return replace(found, notes=(*found.notes, *notes))
@@ -130,8 +130,8 @@ def _soon_done(dcop: Dcop, asked: AgentOptions, resources: Resources) -> Planned
     return None if planned.bounded or seconds > PlanningPolicy.current().device_loading_seconds else planned
 
 
-def _pool(resources: Resources) -> AbstractContextManager[Pool]:
-    return DaskPools(resources) if resources.distributed else serial_pool(resources)
+def _pool(resources: Resources, model: str) -> AbstractContextManager[Pool]:
+    return DaskPools(resources, model=model) if resources.distributed else serial_pool(resources)
 
 
 def _result(planned: Planned, ran: Ran, seconds: dict[str, float]) -> DpopResult:

@@ -23,7 +23,7 @@ from ..models.dcop import Dcop
 from .agent import Knowledge, assign, knowledge_of, most_of, own_cells, semiring_of, util
 from .agent_plan import WORK, AgentPlan, FixedVariables, Scope, plan_agents
 from .agent_policy import AgentPolicy
-from .agent_tasks import AgentsAnswer, run_agents
+from .agent_tasks import AgentLabels, AgentsAnswer, run_agents
 from .bounded import BoundedRun
 from .network import Clock, SimulatedNetwork, Traffic, building
 from .pseudo_tree import CHEAPEST, PseudoTree
@@ -225,7 +225,7 @@ def _narrower(tree: PseudoTree) -> str:
 
 def run_dcop(planned: Planned, pool: Pool, algebra: Plain | None = None) -> Ran:
     """Let agents work, and simulate their network; ``algebra`` runs their steps, by default the dense engine."""
-    traffic = Traffic()
+    traffic, labels = Traffic(), AgentLabels([agent.name for agent in planned.dcop.agents])
     network = planned.asked.network
     built = building(planned.tree, network, traffic)
     algebra = algebra or _algebra(planned)
@@ -235,9 +235,9 @@ def run_dcop(planned: Planned, pool: Pool, algebra: Plain | None = None) -> Ran:
         _warm(planned, known, algebra.compiled)
     start = perf_counter()
     if planned.bounded:
-        found = BoundedRun(planned.tree, known, pool, network, traffic).run()
+        found = BoundedRun(planned.tree, known, pool, network, traffic, labels).run()
     else:
-        found = run_agents(planned.tree, known, pool, network, traffic)
+        found = run_agents(planned.tree, known, pool, network, traffic, labels)
     return Ran(found, built, traffic, perf_counter() - start)
 
 

@@ -60,7 +60,7 @@ def _swept_optimum(run: Run[Any]) -> tuple[Any, dict[int, int], float] | None:
     plan, sent = run.plan, None
     if at_once or plan.slices > 1:
         slices = slices_of(run)
-        sent = run.shared(slices)
+        sent = run.shared(slices, f"{slices.slices}_slices")
     if plan.slices > 1:
         from ..runs.best_first import bounds_of, least_slice
 

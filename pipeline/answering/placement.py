@@ -125,7 +125,7 @@ def verify_kept(plan: Plan | None, resources: Resources) -> None:
         )
 
 
-def pool_for(plan: Plan | None, resources: Resources) -> AbstractContextManager[Pool]:
+def pool_for(plan: Plan | None, resources: Resources, model: str = "") -> AbstractContextManager[Pool]:
     """A pool for the plan: serial unless a cluster was asked for and there is enough for some of its tasks."""
     if plan is None:
         return serial_pool(resources)
@@ -148,7 +148,7 @@ def pool_for(plan: Plan | None, resources: Resources) -> AbstractContextManager[
         from ..runs.step_tasks import BEGINS
 
         begins = BEGINS if resources.asked.tasks == "steps" else None
-        return DaskPools(resources, at_a_time, begins, task_bytes_of(plan, resources))
+        return DaskPools(resources, at_a_time, begins, task_bytes_of(plan, resources), model)
     return nullcontext(ThreadPool(at_a_time)) if at_a_time > 1 else serial_pool(resources)
 
 

@@ -184,17 +184,20 @@ def answered(prepared: Prepared, progress: Progress | None, folder: Place | None
     """Run a prepared question; what the caller should know besides the answer is added to ``notes``."""
     start = time.perf_counter()
     resources = prepared.resources
-    with resumable(resources.asked.folder), pool_for(prepared.plan, resources) as pool:
+    with resumable(resources.asked.folder), pool_for(prepared.plan, resources, prepared.question.model.title) as pool:
         run = replace(run_of(prepared, pool, progress), folder=folder, note=notes.append)
         if run.kept_bytes is not None and run.planned is not None and folder is not None:
             open_tables(pool, (folder / TABLES).absolute(), run.told)
             notes += _none_kept(run.planned, run.kept_bytes)
         found = _ANSWERS[prepared.question.query](run, prepared.question)
         work = work_of(prepared, run.room)
+        if resources.asked.dask_report is not None and not isinstance(pool, DaskPool):
+            notes.append("no task was sent to workers: Dask has nothing to report")
         found = replace(found, rows_work=work, dask=dask_work(pool, prepared.plan, resources))
     spent = time.perf_counter() - start - found.seconds.get("decode", 0.0)
     seconds = {"plan": prepared.seconds, "run": spent, **found.seconds}
-    found = replace(found, plan=prepared.plan, seconds=seconds, peak_rss_bytes=peak_rss_bytes(), notes=tuple(notes))
+    plan = prepared.plan and replace(prepared.plan, names=run.names(range(len(prepared.plan.dims))))
+    found = replace(found, plan=plan, seconds=seconds, peak_rss_bytes=peak_rss_bytes(), notes=tuple(notes))
     return prepared.question.told(found)
 
 

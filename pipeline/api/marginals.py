@@ -60,8 +60,8 @@ def marginals(
     **options
         ``memory``, ``order``, ``order_time``, ``tree``, ``seed``, ``threads``, ``workers``, ``scheduler``,
         ``client``, ``representation``, ``fit``, ``disk``, ``workdir``, ``keep_tables``, ``tasks``, ``dashboard``,
-        ``gpus`` and ``gpu_memory``, as in :func:`bucketflow.solve`. A propagation runs on one GPU, its slices on all,
-        and boxes whose tables are in host memory or on disk.
+        ``dask_report``, ``gpus`` and ``gpu_memory``, as in :func:`bucketflow.solve`. A propagation runs on one GPU, its
+        slices on all, and boxes whose tables are in host memory or on disk.
 
     Raises
     ------

@@ -261,6 +261,8 @@ def solve(
         they follow its order. ``dask`` of the answer reports what was sent.
     dashboard : bool, optional
         Serve Dask's dashboard of local ``workers`` on this machine during the run. Its address goes to standard error.
+    dask_report : path, optional
+        Write Dask's report of the tasks on workers to an ``.html`` file: the task stream, bytes, and seconds by kind.
     gpus : int or "all", optional
         Run large steps on this number of GPUs, with one process per GPU, on this machine or on the workers of
         ``scheduler`` or ``client``. The plan then fits the memory of a device.

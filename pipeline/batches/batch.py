@@ -17,7 +17,7 @@ from typing import Any, Unpack
 from ...cluster.address import ClusterLostError
 from ...cluster.dask_pool import DaskPool
 from ...cluster.memory import default_memory_bytes
-from ...cluster.pool import Node, Pool, SerialPool
+from ...cluster.pool import Node, Pool, SerialPool, TaskLabel
 from ...storage.batch_folder import BatchDir
 from ...storage.files import Place
 from ...storage.spec import OtherFormatError, StorageError
@@ -378,7 +378,7 @@ class _Batch:
             self.tell("asking", rows=[a.row for a in made[number]])
             return answered, made[number], options
 
-        nodes = {k: Node(set(), call, -k) for k in range(len(made))}
+        nodes = {k: Node(set(), call, -k, label=_answer_label(rows)) for k, rows in enumerate(made)}
         for number, found in pool.run_graph(nodes):
             if isinstance(found, BaseException):
                 message = {"status": "failed", "message": f"{type(found).__name__}: {found}", "exit_code": 1}
@@ -409,6 +409,12 @@ class _Batch:
         yield record
         for key in self._same.get(record["key"], ()):
             yield {**record, "key": key}
+
+
+def _answer_label(rows: Sequence[PricedRow]) -> TaskLabel:
+    """Return the label of the task that answers rows: ``answer-row_7``, or with the number of further rows."""
+    more = f"_and_{len(rows) - 1}_more" if len(rows) > 1 else ""
+    return TaskLabel(f"answer-row_{rows[0].row.number}{more}", "batch")
 
 
 def _stands(known: Mapping[str, Any] | None, row: Row, options: Options) -> bool:

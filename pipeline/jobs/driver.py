@@ -142,8 +142,8 @@ class _Run:
 
 
 def new_key(name: str) -> str:
-    """Return a key for the task of a job: Dask takes equal keys for the same work."""
-    return f"{PREFIX}{name}-{uuid.uuid4().hex[:8]}"
+    """Return a key for the task of a job, of the kind ``job``: Dask takes equal keys for the same work."""
+    return f"job-{name.replace('-', '_')}-{uuid.uuid4().hex[:8]}"
 
 
 def hand_over(client: Any, job: JobDir) -> None:
@@ -160,4 +160,4 @@ def _announce(client: Any, job: JobDir, record: Record, why: str = "") -> None:
 
 def _start(client: Any, job: JobDir, record: Record) -> None:
     folder, priority = str(job.run.absolute()), int(record.options["priority"])
-    driver.start(client, record.key, drive, folder, record.key, priority=priority)
+    driver.start(client, record.key, drive, folder, record.key, priority=priority, model=record.model)

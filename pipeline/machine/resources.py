@@ -54,7 +54,9 @@ class Resources:
         """The same without workers, and without devices that are not this process's own."""
         if not self.distributed:
             return self
-        alone = replace(self.asked, workers=None, scheduler=None, client=None, tasks="auto", dashboard=False)
+        alone = replace(
+            self.asked, workers=None, scheduler=None, client=None, tasks="auto", dashboard=False, dask_report=None
+        )
         return Resources(alone.without_gpus())
 
     @cached_property

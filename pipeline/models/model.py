@@ -256,11 +256,16 @@ class Model(ShortDir):
         counts = f"{len(self.dims)} variables of up to {size} states, {len(self.functions)} functions"
         return f"<{self.kind} model{named}: {counts}>"
 
+    @property
+    def title(self) -> str:
+        """Its name, or its file; empty if it has neither."""
+        return self.name or os.path.basename(self.source)
+
     def rows(self) -> list[tuple[str, str]]:
         """Return labelled lines that describe the model."""
         kinds = {"cost": "costs", "markov": "a Markov network", "bayes": "a Bayesian network"}
         arity = max((len(f.scope) for f in self.functions), default=0)
-        rows = [("model", self.name or os.path.basename(self.source) or "in memory"), ("kind", kinds[self.kind])]
+        rows = [("model", self.title or "in memory"), ("kind", kinds[self.kind])]
         rows.append(("variables", f"{len(self.own_names):,}, of up to {max(self.dims, default=0):,} states"))
         rows.append(("functions", f"{len(self.functions):,}, of up to {arity} variables, {format_bytes(self.nbytes)}"))
         if self.top is not None:
@@ -318,7 +323,7 @@ class Model(ShortDir):
         else:
             others, edges = function_nodes(self.functions, self.own_names)
             nodes += others
-        title = self.name or os.path.basename(self.source) or f"{self.kind} model"
+        title = self.title or f"{self.kind} model"
         return network_picture(title, nodes, edges, directed)
 
     def with_functions(self, others: Mapping[int, Function], *notes: str) -> Model:

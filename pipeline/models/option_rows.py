@@ -162,6 +162,11 @@ _ROWS: Final = (
         stored=False,
     ),
     OptionRow(
+        *("dask_report", PLACE, "text", "Write Dask's report of the tasks on workers to an .html file."),
+        metavar="FILE",
+        stored=False,
+    ),
+    OptionRow(
         *("gpus", PLACE, "text"),
         help="Use GPUs of this machine, or of the workers of --scheduler.",
         metavar="all|N",

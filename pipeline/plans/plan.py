@@ -219,13 +219,24 @@ class Plan(ShortDir, PlannedSteps):
         """
         from .task_graph import TableMeasure, task_graph
 
-        known = names or self.names
-
-        def name(variable: int) -> str:
-            return known[variable] if known else str(variable)
-
         measure = TableMeasure(len(self.tree.scopes), self._size_of, self._seconds_of)
-        return task_graph(self._sections(), measure, name)
+        return task_graph(self._sections(), measure, self._namer(names))
+
+    def _namer(self, names: Sequence[str] | None = None) -> Callable[[int], str]:
+        """Return a function that gives the name of a variable, or its number if names are unknown."""
+        known = names or self.names
+        return lambda variable: known[variable] if known else str(variable)
+
+    def named_steps(self, names: Sequence[str]) -> list[list[tuple[str, str, int]]]:
+        """Return key, place and cells of each step's task, as in the graph: a list for each stage, or only one."""
+        from .task_graph import step_keys
+
+        nodes, name, found = len(self.tree.scopes), self._namer(names), []
+        for section in self._sections():
+            keys = step_keys(section.steps, nodes, name, section.suffix)
+            where = [(section.place(step.node), self._size_of(step)[0]) for step in section.steps]
+            found.append([(key, *each) for key, each in zip(keys, where, strict=True)])
+        return found
 
     def _size_of(self, step: Step) -> tuple[int, int]:
         """Cells that a step sweeps and bytes of its table; by rows, rows and bytes of its table at most."""
@@ -255,7 +266,7 @@ class Plan(ShortDir, PlannedSteps):
             text, boxes = f"stage {number}, boxes {where}", self.sweeps * spill.boxes(stage)
             told = (lambda _, text=text: text), (lambda _, boxes=boxes: boxes)
             ends = (*stage.results.values(), *stage.roots)
-            sections.append(GraphSection(stage.steps, *told, ends, f"stage{number}-", stage.outputs))
+            sections.append(GraphSection(stage.steps, *told, ends, f"-stage{number}", stage.outputs))
         return sections
 
     def _place_of(self) -> Callable[[int], str]:

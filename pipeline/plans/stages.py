@@ -166,6 +166,10 @@ class Spill:
         """Return the bytes that other boxes may move while a box of this stage computes."""
         return max(s.peak_bytes for s in self.stages) - stage.computing_bytes if stage.moving_bytes else 0
 
+    def box_cells(self, stage: Stage) -> int:
+        """Cells that the steps of one box of a stage sweep."""
+        return sum([step.lowered.cells for step in stage.steps])
+
     def box_bytes(self, stage: Stage) -> int:
         """Bytes that the steps of one box of a stage read and write."""
         return sum(sum(s.lowered.input_cells) + s.lowered.out_cells for s in stage.steps) * self.itemsize

@@ -1,8 +1,15 @@
-"""The task graph of a plan as a value: a node for each elimination, each message back and each result. Pure."""
+"""The task graph of a plan as a value: a node for each elimination, each message back and each result. Pure.
+
+Tasks have the same names in the graph, in stored tables and in Dask: ``eliminate-x12.57``.
+A name is the kind of the task, a hyphen, variables, a dot, and the number of the table. A message names the two
+eliminations between which it goes: ``message-x3_to_x12.83``. Dask colours tasks by the first words that are letters
+only. The number makes the second word another word, so that the colour follows from the kind alone.
+"""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -22,6 +29,10 @@ from .planning_policy import PlanningPolicy
 Kind = Literal["elimination", "message", "result"]
 """A step up the tree, a message from above, or what an answer is read from."""
 
+_WORDS: Final = {"elimination": "eliminate", "message": "message", "result": "result"}
+_OTHER: Final = re.compile(r"[^A-Za-z0-9_]+")
+_SHOWN: Final = 2
+_CHARACTERS: Final = 20
 _ENDINGS: Final = (".svg", ".html", ".json", *RENDERED)
 
 
@@ -96,8 +107,8 @@ class GraphSection:
         How many times, by the position of the step.
     ends : sequence of int
         Tables that the answer is read from.
-    prefix : str
-        Of the keys.
+    suffix : str
+        End of the keys.
     outputs : mapping of int to int
         Numbers of the tables that later sections know: the number there, and the table here.
     """
@@ -106,7 +117,7 @@ class GraphSection:
     place: Callable[[int], str]
     repeats: Callable[[int], int]
     ends: Sequence[int]
-    prefix: str = ""
+    suffix: str = ""
     outputs: Mapping[int, int] = field(default_factory=dict)
 
 
@@ -130,7 +141,7 @@ class TableMeasure:
 
     def kind(self, table: int) -> Kind:
         """Return the kind of the task that makes a table."""
-        return ("elimination", "message", "result")[min(table // max(self.nodes, 1), 2)]
+        return kind_of(table, self.nodes)
 
 
 @dataclass(frozen=True, repr=False)
@@ -279,6 +290,65 @@ def _text(node: TaskNode) -> str:
     return "\n".join([*lines, f"runs {node.repeats:,} times"] if node.repeats > 1 else lines)
 
 
+def kind_of(table: int, nodes: int) -> Kind:
+    """Return the kind of the task that makes a table, if the tree has ``nodes`` nodes, leaves included."""
+    return ("elimination", "message", "result")[min(table // max(nodes, 1), 2)]
+
+
+def step_keys(steps: Sequence[Step], nodes: int, name: Callable[[int], str], suffix: str = "") -> list[str]:
+    """Return the names of the tasks of steps; a table that is dropped and made again has another name then.
+
+    Parameters
+    ----------
+    steps : sequence of Step
+    nodes : int
+        Nodes of the tree: tables with smaller numbers are eliminations, as many more are messages from above.
+    name : callable
+        Returns the name of a variable.
+    suffix : str
+        End of every name.
+    """
+    gone = {step.node: _names(eliminated(step), name) for step in steps}
+    readers: dict[int, int] = {}
+    for step in steps:
+        if kind_of(step.node, nodes) == "elimination":
+            readers.update(dict.fromkeys(step.inputs, step.node))
+    keys: dict[str, None] = {}
+    for step in steps:
+        kind = kind_of(step.node, nodes)
+        what = _names(step.axes, name) if kind == "result" else gone[step.node]
+        child = step.node - nodes
+        if kind == "message" and child in gone and child in readers:
+            what = f"{gone[readers[child]]}_to_{gone[child]}"
+        keys[_unused(f"{_WORDS[kind]}-{what}.{step.node}{suffix}", keys)] = None
+    return list(keys)
+
+
+def eliminated(step: Step) -> list[int]:
+    """Return the variables that a step sums out or optimises over."""
+    return sorted({v for axes in step.input_axes for v in axes} - set(step.axes))
+
+
+def ascii_name(text: str) -> str:
+    """Return a short word of ASCII letters, digits and underscores for a name."""
+    return _OTHER.sub("_", text)[:_CHARACTERS]
+
+
+def _names(variables: Sequence[int], name: Callable[[int], str]) -> str:
+    """Return a word for a few variables."""
+    shown = [ascii_name(name(v)) for v in variables[:_SHOWN]]
+    more = len(variables) - len(shown)
+    return "+".join([*shown, *([f"{more}_more"] if more else [])]) or "join"
+
+
+def _unused(key: str, keys: dict[str, None]) -> str:
+    found, times = key, 1
+    while found in keys:
+        times += 1
+        found = f"{key}-again{times}"
+    return found
+
+
 def task_graph(sections: Sequence[GraphSection], measure: TableMeasure, name: Callable[[int], str]) -> TaskGraph:
     """Build the graph of steps, section after section.
 
@@ -295,8 +365,9 @@ def task_graph(sections: Sequence[GraphSection], measure: TableMeasure, name: Ca
     buckets: dict[int, str] = {}
     for section in sections:
         makers = dict(known)
-        for position, step in enumerate(section.steps):
-            node = _node(section, position, step, makers, nodes, measure, name)
+        keys = step_keys(section.steps, measure.nodes, name, section.suffix)
+        for position, (step, key) in enumerate(zip(section.steps, keys, strict=True)):
+            node = _node(section, key, position, step, makers, nodes, measure, name)
             node = replace(node, bucket=_bucket(node, step.node, measure.nodes, buckets, nodes))
             nodes[node.key] = node
             makers[step.node] = node.key
@@ -307,6 +378,7 @@ def task_graph(sections: Sequence[GraphSection], measure: TableMeasure, name: Ca
 
 def _node(
     section: GraphSection,
+    key: str,
     position: int,
     step: Step,
     makers: Mapping[int, str],
@@ -316,16 +388,14 @@ def _node(
 ) -> TaskNode:
     needs = tuple(dict.fromkeys(makers[i] for i in step.inputs if i in makers))
     cells, nbytes = measure.size_of(step)
-    gone = sorted({v for axes in step.input_axes for v in axes} - set(step.axes))
-    kind = measure.kind(step.node)
     return TaskNode(
-        key=_unused(f"{section.prefix}{kind}-{step.node}", nodes),
-        kind=kind,
+        key=key,
+        kind=measure.kind(step.node),
         needs=needs,
         functions=sum(i not in makers for i in step.inputs),
         level=1 + max((nodes[key].level for key in needs), default=-1),
         variables=tuple(map(name, step.axes)),
-        eliminated=tuple(map(name, gone)),
+        eliminated=tuple(map(name, eliminated(step))),
         cells=cells,
         nbytes=nbytes,
         seconds=measure.seconds_of(step),
@@ -341,12 +411,3 @@ def _bucket(node: TaskNode, table: int, tree_nodes: int, buckets: dict[int, str]
     if node.kind == "message" and (found := buckets.get(table - tree_nodes)):
         return found
     return nodes[node.needs[0]].bucket if node.needs else node.key
-
-
-def _unused(key: str, nodes: Mapping[str, TaskNode]) -> str:
-    """Return a key that no other task has: a table that was dropped may be made again."""
-    found, times = key, 1
-    while found in nodes:
-        times += 1
-        found = f"{key}-again{times}"
-    return found

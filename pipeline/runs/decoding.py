@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
+from ...cluster.pool import TaskLabel
 from ...tasks.gpu.arrays import on_host
 from ...tasks.steps.step import Step
 from ...tasks.sweeps.program import Program
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from ...tasks.rows.algebra import Representation
 
 T = TypeVar("T")
+
+_DECODE: Final = TaskLabel("decode", "decoding")
 
 
 @dataclass(frozen=True)
@@ -55,7 +58,8 @@ def _decode_tasks(run: Run[T], swept: Swept[T]) -> dict[int, int]:
     assignment = dict(run.states)
     if not plan.cuts:
         where = swept.programs[-1], sizes, assignment, run.problem, tuple(swept.made)
-        found: Decoded[T] = run.pool.get(run.pool.submit(decode_swept, *where, *swept.made.values()))
+        handle = run.pool.submit(decode_swept, *where, *swept.made.values(), label=_DECODE)
+        found: Decoded[T] = run.pool.get(handle)
         return found.states
     ready = [-1]
     while ready:
@@ -63,7 +67,8 @@ def _decode_tasks(run: Run[T], swept: Swept[T]) -> dict[int, int]:
         for head in ready:
             above = {v: assignment[v] for v in (plan.tree.scopes[head] if head >= 0 else ())}
             args = (swept.programs[head], sizes, {**run.states, **above}, run.problem, run.threads)
-            handles.append(run.pool.submit(decode_part, *args, *swept.picked(swept.inputs[head, True])))
+            messages = swept.picked(swept.inputs[head, True])
+            handles.append(run.pool.submit(decode_part, *args, *messages, label=_DECODE))
         for handle in handles:
             assignment.update(run.pool.get(handle).states)
         ready = [i for head in ready for i in swept.inputs[head, True]]
@@ -78,7 +83,7 @@ def sweep_and_decode(run: Run[T], slices: Any, states: Mapping[int, int]) -> Dec
     slices
         The pool's handle of the :class:`.slices.Slices`.
     """
-    handle = run.pool.submit(decode_slice, slices, states, run.problem, run.threads)
+    handle = run.pool.submit(decode_slice, slices, states, run.problem, run.threads, label=_DECODE)
     return run.pool.get(handle)  # type: ignore[no-any-return]
 
 

@@ -16,7 +16,7 @@ from math import prod
 from typing import Any, Generic, TypeVar
 
 from ...cluster.memory import default_memory_bytes
-from ...cluster.pool import Node
+from ...cluster.pool import Node, TaskLabel
 from ...storage.spec import ChunkLostError, TableSpec
 from ...tasks.boxes.box import Box, run_box
 from ...tasks.boxes.box_policy import BoxPolicy
@@ -201,7 +201,7 @@ class BoxRun(Generic[T]):
         lost: list[Key] = []
         larger: dict[Task, DeviceMemoryError] = {}
         readers = self.open_readers(waiting)
-        for task, outcome in self.run.pool.run_graph({t: self.node(t[0], before) for t, before in waiting.items()}):
+        for task, outcome in self.run.pool.run_graph({t: self.node(t, before) for t, before in waiting.items()}):
             if isinstance(outcome, ChunkLostError):
                 lost.append((outcome.table, outcome.chunk))
             elif isinstance(outcome, DeviceMemoryError):
@@ -216,20 +216,23 @@ class BoxRun(Generic[T]):
                     lost += self.free_inputs(task, readers)
         return lost, larger
 
-    def node(self, index: int, before: set[Task]) -> Node:
+    def node(self, task: Task, before: set[Task]) -> Node:
         """Describe a box to the pool.
 
         On the way up, a box with inputs goes first, because its inputs were just written.
         """
+        index, number = task
         stage = self.spill.stages[index]
         priority = index if stage.inputs and index <= self.spill.top else -index - 1
-        return Node(before, self.call, priority, stage.moving_bytes, self.spill.room_bytes(stage))
+        name = f"box-{number + 1}of{self.spill.boxes(stage)}-stage{index + 1}"
+        label = TaskLabel(name, f"stage {index + 1}", self.spill.box_cells(stage))
+        return Node(before, self.call, priority, stage.moving_bytes, self.spill.room_bytes(stage), label=label)
 
     def call(self, task: Task) -> tuple[Any, ...]:
         """The function call of a task, once all that it needs is there."""
         index, number = task
         if index not in self.sent:
-            self.sent[index] = self.run.shared(self.box(index))
+            self.sent[index] = self.run.shared(self.box(index), f"stage_{index + 1}", index)
         read = {name: [self.receipts[key] for key in keys] for name, keys in self.needs(task).items()}
         wanted: dict[str, set[tuple[int, ...]]] = {}
         for name, chunk in self.wanted[task]:

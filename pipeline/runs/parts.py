@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any, Final, Generic, TypeVar
 
-from ...cluster.pool import Pool
+from ...cluster.pool import Pool, TaskLabel
 from ...tasks.steps.step import Step
 from ...tasks.sweeps.program import Program, pick, run_part, run_step, together
 from ...tasks.sweeps.sweep import freed_tables
@@ -24,6 +24,7 @@ T = TypeVar("T")
 
 # Leaf tables up to here go with the steps that read them; a larger one is sent once, for all of these.
 _WITH_STEP_CELLS: Final = 1 << 12
+_COLLECT: Final = TaskLabel("collect")
 
 
 @dataclass
@@ -61,11 +62,12 @@ class Swept(Generic[T]):
         """Return handles of tables that tasks made, a dict from each of the tasks."""
         if self.made:
             numbers = tuple(wanted)
-            return [self.pool.submit(self._collector, numbers, *[self.made[i] for i in numbers])] if numbers else []
+            made = [self.made[i] for i in numbers]
+            return [self.pool.submit(self._collector, numbers, *made, label=_COLLECT)] if numbers else []
         sources: dict[Task, list[int]] = defaultdict(list)
         for i in wanted:
             sources[self.parts.makers[i]].append(i)
-        return [self.pool.submit(pick, self.tasks[task], numbers) for task, numbers in sources.items()]
+        return [self.pool.submit(pick, self.tasks[task], numbers, label=_COLLECT) for task, numbers in sources.items()]
 
     @property
     def _collector(self) -> Callable[..., dict[int, T]]:
@@ -105,7 +107,10 @@ def sweep_parts(run: Run[T], *, keep: bool = False) -> Swept[T]:
         nodes = tuple(step.node for step in steps[task])
         how = (tuple(outputs[task]), keep, run.threads, run.on_table())
         messages = swept.picked(swept.inputs[task])
-        swept.tasks[task] = pool.submit(run_part, programs[task[0]], nodes, *how, *beside, *messages)
+        number, way = parts.heads.index(task[0]) + 1, "up" if task[1] else "back"
+        cells = sum([step.lowered.cells for step in steps[task]])
+        label = TaskLabel(f"part-{number}of{len(parts.heads)}-{way}", way, cells)
+        swept.tasks[task] = pool.submit(run_part, programs[task[0]], nodes, *how, *beside, *messages, label=label)
     _collect(run, swept, swept.picked(i for i in plan.outputs if i in parts.makers))
     swept.tables.update({i: program.leaves[i] for i in plan.outputs if i not in parts.makers})
     if keep:
@@ -141,9 +146,9 @@ def _sweep_steps(run: Run[T], keep: bool) -> Swept[T]:
 
 def _submit_steps(run: Run[T], program: Program[T], made: dict[int, Any], kept: set[int]) -> None:
     """Submit the steps of a program; those tables are in ``made`` afterwards that are to be kept."""
-    pool, sent = run.pool, dict[int, Any]()
+    pool, sent, (labels,) = run.pool, dict[int, Any](), run.labels
 
-    def submit(_: int, step: Step) -> Any:
+    def submit(position: int, step: Step) -> Any:
         with_it = {}
         for i in step.inputs:
             if i in made or i in sent:
@@ -151,10 +156,11 @@ def _submit_steps(run: Run[T], program: Program[T], made: dict[int, Any], kept: 
             if prod(program.dims[v] for v in program.leaf_axes[i]) <= _WITH_STEP_CELLS:
                 with_it[i] = program.leaves[i]
             else:
-                sent[i] = pool.put(program.leaves[i])
+                sent[i] = pool.put(program.leaves[i], TaskLabel(f"load-function_{i}"))
         read = tuple(dict.fromkeys(i for i in step.inputs if i not in with_it))
         tables = [made[i] if i in made else sent[i] for i in read]
-        return pool.submit(run_step, step, program.algebra, run.threads, read, with_it, *tables)
+        with_label = labels[position]
+        return pool.submit(run_step, step, program.algebra, run.threads, read, with_it, *tables, label=with_label)
 
     submit_steps(program.steps, kept, made, submit, sent)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
 import numpy as np
@@ -35,6 +35,8 @@ class DaskPools(AbstractContextManager[Pool]):
         Functions that are cut into several tasks.
     task_bytes : int
         The memory of one task; workers of a running cluster that have less get none.
+    model : str
+        The name that Dask shows beside tasks.
     """
 
     def __init__(
@@ -43,10 +45,12 @@ class DaskPools(AbstractContextManager[Pool]):
         at_a_time: int = 1,
         begins: Mapping[Callable[..., Any], Begin] | None = None,
         task_bytes: int = 0,
+        model: str = "",
     ):
         options, self._begins = resources.asked, begins
-        self._resources, self._task_bytes = resources, task_bytes
+        self._resources, self._task_bytes, self._model = resources, task_bytes, model
         self._at_a_time = at_a_time
+        self._reporting = ExitStack()
         self._opened: AbstractContextManager[Any]
         if options.remote:
             from ...cluster.connect import client_of
@@ -62,6 +66,21 @@ class DaskPools(AbstractContextManager[Pool]):
             self._opened = local_client(options.workers or 1, told_address if options.dashboard else None)
 
     def __enter__(self) -> Pool:
+        from ...cluster.connect import reported, verify_report
+
+        file: Any = self._resources.asked.dask_report
+        if file is not None:
+            try:
+                verify_report(file)
+            except ClusterError as error:
+                raise BucketflowError(str(error)) from None
+        pool = self._entered()
+        pool.about["model"] = self._model or "in memory"
+        if file is not None:
+            self._reporting.enter_context(reported(pool.client, file))
+        return pool
+
+    def _entered(self) -> DaskPool:
         from uuid import uuid4
 
         try:
@@ -80,6 +99,7 @@ class DaskPools(AbstractContextManager[Pool]):
             raise BucketflowError(str(error)) from None
 
     def __exit__(self, *details: Any) -> bool | None:
+        self._reporting.close()
         closed = self._opened.__exit__(*details)
         if isinstance(details[1], ClusterError):
             raise self._explained(details[1]) from None

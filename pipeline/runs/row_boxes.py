@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from ...cluster.pool import Node
+from ...cluster.pool import Node, TaskLabel
 from ...storage.spec import ChunkLostError
 from ...tasks.boxes.box_policy import BoxPolicy
 from ...tasks.boxes.row_box import Path, RowBoxes, TooMuchToReadError, row_box_phases, run_row_box
@@ -52,11 +52,14 @@ class BoxedStep(Generic[T]):
 
     def _run_boxes(self, boxes: RowBoxes[T], samples: Sequence[Sample], waiting: Mapping[Path, Ranges]) -> None:
         """Run boxes, and cut those that do not fit."""
-        sent = self.run.pool.put(boxes)
+        label = TaskLabel(f"box-table_{self.node}", f"table {self.node}")
+        sent = self.run.pool.put(boxes, TaskLabel(f"load-table_{self.node}"))
         # a device of this process does boxes one after the other, and threads read what the next one needs
         task = row_box_phases if boxes.device and self.run.serial else run_row_box
-        nodes = {path: Node(set(), lambda path: (task, sent, path, waiting[path], self.run.threads))
-                 for path in waiting}  # fmt: skip
+        nodes = {
+            path: Node(set(), lambda path: (task, sent, path, waiting[path], self.run.threads), label=label)
+            for path in waiting
+        }
         lost: list[ChunkLostError] = []
         for path, outcome in self.run.pool.run_graph(nodes):
             if isinstance(outcome, ChunkLostError):

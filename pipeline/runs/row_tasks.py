@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
-from ...cluster.pool import SerialPool
+from ...cluster.pool import SerialPool, TaskLabel
 from ...storage.files import free_bytes
 from ...storage.spec import Receipt
 from ...tasks.boxes.box_policy import BoxPolicy
@@ -81,13 +81,15 @@ class RowTasks(RowTables[T]):
         alone = replace(run, pool=SerialPool(), progress=None, by_steps=False, note=ignored)
         there = RowTables(alone, self.store, self.keep, apart=True)
         there.program = self.program  # leaf tables are built once, here
-        shared = run.pool.put(there)
+        shared = run.pool.put(there, TaskLabel(f"load-{len(needed)}_steps"))
         made: dict[int, Any] = {}
-        for step in self.program.steps:
+        (labels,) = run.labels
+        for step, label in zip(self.program.steps, labels, strict=True):
             if step.node in needed:
                 read = dict.fromkeys(i for i in step.inputs if i in self.steps)
                 inputs = [made[i] if i in made else RowsMade(i, disk.of(i), self.held.get(i)) for i in read]
-                made[step.node] = run.pool.submit(make_rows, shared, step.node, disk.of(step.node), *inputs)
+                known = disk.of(step.node)
+                made[step.node] = run.pool.submit(make_rows, shared, step.node, known, *inputs, label=label)
         return made
 
     def _take(self, made: RowsMade[T]) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
-from ...cluster.pool import Pool, SerialPool
+from ...cluster.pool import Pool, SerialPool, TaskLabel
 from ...storage.files import Place
 from ...tasks.steps.step import Step
 from ...tasks.sweeps.program import Program
@@ -43,12 +44,15 @@ class Held(Generic[V]):
     value
     handle
         The handle that represents the value in tasks.
+    labels : sequence of TaskLabel
+        Of its steps.
     made : dict of int to handle
         Tables that were made once, for all slices.
     """
 
     value: V
     handle: Any
+    labels: Sequence[TaskLabel] = ()
     made: dict[int, Any] = field(default_factory=dict)
 
 
@@ -128,6 +132,10 @@ class Run(Generic[T]):
         in_memory = self.device and self.plan.row_bounds is not None and self.plan.way == "memory"
         return self.pool.devices if in_memory and isinstance(self.pool, DeviceThreads) else 1
 
+    @property
+    def _all_names(self) -> tuple[str, ...]:
+        return self.names(range(len(self.plan.dims)))
+
     def names(self, axes: Sequence[int]) -> tuple[str, ...]:
         """Return the names of local variables."""
         model, variables = self.network.model, self.network.variables
@@ -140,7 +148,7 @@ class Run(Generic[T]):
         told = {
             "query": self.network.query,
             "semiring": semiring.name,
-            "variables": self.names(range(len(self.plan.dims))),
+            "variables": self._all_names,
         }
         if semiring.modulus:
             return {**told, "scale": f"residues modulo {semiring.modulus}"}
@@ -152,9 +160,24 @@ class Run(Generic[T]):
 
     def told_of(self, table: int, axes: Sequence[int]) -> dict[str, Any]:
         """Return the additional attributes of a table's array; its task is the task in the plan's graph."""
-        kind = ("elimination", "message", "result")[min(table // max(len(self.plan.tree.scopes), 1), 2)]
         told = {key: value for key, value in self.told.items() if key != "query"}
-        return {**told, "step": table, "task": f"{kind}-{table}", "variables": self.names(axes)}
+        return {**told, "step": table, "task": self._keys[table], "variables": self.names(axes)}
+
+    @cached_property
+    def labels(self) -> list[list[TaskLabel]]:
+        """The labels of the tasks of single steps: a list for each stage on disk, or only one."""
+        return [[TaskLabel(*step) for step in steps] for steps in self.plan.named_steps(self._all_names)]
+
+    @cached_property
+    def _keys(self) -> dict[int, str]:
+        """The task that makes each table, by the number of the table between stages, or in the only sequence."""
+        spill = self.plan.spill
+        stages = [spill_stage.steps for spill_stage in spill.stages] if spill else [self.plan.steps]
+        keys: dict[int, str] = {}
+        for number, (steps, labels) in enumerate(zip(stages, self.labels, strict=True)):
+            own = {step.node: label.name for step, label in zip(reversed(steps), reversed(labels), strict=True)}
+            keys |= {table: own[node] for table, node in spill.stages[number].outputs.items()} if spill else own
+        return keys
 
     def on_table(self) -> OnTable | None:
         """Return the callback for every table of a serial run."""
@@ -183,10 +206,18 @@ class Run(Generic[T]):
         store, codec = chunk_store((self.folder / TABLES).absolute()), self.arithmetic.codec
         return TableArchive(store, codec, self.plan.dims, self.kept_bytes, self.names, self.told_of)
 
-    def shared(self, value: Any) -> Any:
-        """Send shared data to the pool, and return its handle for calls that the pool streams or runs as a graph."""
-        handle = self.pool.put(value)
-        return Held(value, handle) if self.by_steps else handle
+    def shared(self, value: Any, what: str, section: int = 0) -> Any:
+        """Send shared data to the pool, and return its handle for calls that the pool streams or runs as a graph.
+
+        Parameters
+        ----------
+        what : str
+            What it is, for the name of the task.
+        section : int
+            The stage on disk whose steps it holds.
+        """
+        handle = self.pool.put(value, TaskLabel(f"load-{what}"))
+        return Held(value, handle, self.labels[section]) if self.by_steps else handle
 
     def report(self, nbytes: int) -> None:
         """Report ``nbytes`` more bytes read and written. Bytes beyond the plan are reported as complete."""

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...cluster.device_threads import DeviceThreads, present_device
-from ...cluster.pool import Call
+from ...cluster.pool import Call, TaskLabel
 from ...storage import ledger
 from ...storage.chunks import read_chunk, write_chunk
 from ...storage.files import Place
@@ -104,6 +104,12 @@ class Slices(Generic[T]):
         labels = f"{self.name}_group", f"{self.name}_cell"
         told = {"kind": "beliefs of each group, one after the other", "of": [list(target) for target in self.shapes]}
         return TableSpec(self.name, (0, 1), labels, (self.groups, cells), frozenset((0,)), dtype, attributes=told)
+
+    def label(self, number: int) -> TaskLabel:
+        """Return the label of the task of a group: ``slice-3of8``, or ``slice-9to16of64`` for several slices."""
+        first, last = number * self.size + 1, min((number + 1) * self.size, self.slices)
+        cells = sum([step.lowered.cells for step in self.program.steps]) * (last - first + 1)
+        return TaskLabel(f"slice-{first}{f'to{last}' if last > first else ''}of{self.slices}", "slices", cells)
 
     def states(self, number: int, worth: Sequence[bool] | None = None) -> list[dict[int, int]]:
         """Return the states of the sliced variables in every slice of a group, or in the slices marked in ``worth``."""
@@ -282,9 +288,10 @@ def sweep_groups(run: Run[Any], slices: Slices[Any], sent: Any = None) -> Iterat
     moved = plan.moved_bytes
     receipts = {} if slices.folder is None else _receipts(run, slices)
     missing = [number for number in range(slices.groups) if number not in receipts]
-    sent = run.shared(slices) if sent is None and missing else sent
+    sent = run.shared(slices, f"{slices.slices}_slices") if sent is None and missing else sent
     task = run_group if slices.folder is None else store_group
-    stream = run.pool.stream(task, ((sent, number, run.threads, by_step) for number in missing))
+    calls = ((sent, number, run.threads, by_step) for number in missing)
+    stream = run.pool.stream(task, calls, lambda _, number, *rest: slices.label(number))
     run.report(len(receipts) * (moved // slices.groups))
     try:
         for number in range(slices.groups):
@@ -319,14 +326,14 @@ def group_totals(
     task, under_way = run_group if slices.folder is None else store_group, deque[int]()
 
     def calls() -> Iterator[Call]:
-        there = run.shared(slices) if sent is None else sent
+        there = run.shared(slices, f"{slices.slices}_slices") if sent is None else sent
         for number, worth in wanted:
             if number not in receipts:
                 under_way.append(number)
                 yield there, number, run.threads, by_step, worth
 
     try:
-        for found in run.pool.stream(task, calls()):
+        for found in run.pool.stream(task, calls(), lambda _, number, *rest: slices.label(number)):
             if by_step is None:
                 run.report(run.plan.moved_bytes // slices.groups)
             yield under_way.popleft(), found.totals if slices.folder is None else found.value["totals"]

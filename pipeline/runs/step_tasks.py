@@ -7,11 +7,10 @@ worker that would have run it whole. Tables of one slice or box are made in para
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
 from typing import Any, Final, TypeVar
 
 from ...cluster.dask_pool import Begin, DaskPool
-from ...cluster.pool import in_a_row
+from ...cluster.pool import TaskLabel, in_a_row
 from ...storage.spec import Receipt
 from ...tasks.boxes.box import Receipts, States, Wanted, run_box
 from ...tasks.boxes.box_steps import end_box, read_input, store_table
@@ -31,17 +30,20 @@ def _submit_at(
     held: Held[Any],
     states: States,
     made: Mapping[int, Any],
+    what: str = "",
     first: int = 0,
     run: Callable[..., Any] = run_step_at,
 ) -> Callable[[int, Step], Any]:
     """Return a function that submits steps of a held program with ``run``, from a position on, with some variables
-    fixed.
+    fixed. Names of the tasks end with ``what``, the slice or box.
     """
 
     def submit(position: int, step: Step) -> Any:
         read = tuple(dict.fromkeys(i for i in step.inputs if i in made))
         where = held.handle, first + position, states, read
-        return pool.submit(run, *where, *[made[i] for i in read], worker=worker)
+        label = held.labels[first + position]
+        label = label.of(what) if what else label
+        return pool.submit(run, *where, *[made[i] for i in read], worker=worker, label=label)
 
     return submit
 
@@ -49,6 +51,7 @@ def _submit_at(
 def begin_group(
     pool: DaskPool,
     worker: str | None,
+    label: TaskLabel,
     held: Held[Slices[Any]],
     number: int,
     threads: int,
@@ -63,11 +66,13 @@ def begin_group(
         submit_steps(first, read, held.made, _submit_at(pool, None, held, {}, held.made))
     nodes = [node for node in program.outputs if node in {step.node for step in program.steps}]
     tables = []
-    for states in held.value.states(number, worth):
+    slices, size = held.value.slices, held.value.size
+    for place, states in enumerate(held.value.states(number, worth), number * size + 1):
         made = dict(held.made)
-        submit_steps(rest, {*program.outputs}, made, _submit_at(pool, worker, held, states, made, len(first)))
+        what = f"slice{place}of{slices}"
+        submit_steps(rest, {*program.outputs}, made, _submit_at(pool, worker, held, states, made, what, len(first)))
         tables += [made[node] for node in nodes]
-    return pool.submit(end_group, held.handle, number, worth, tuple(nodes), *tables, worker=worker)
+    return pool.submit(end_group, held.handle, number, worth, tuple(nodes), *tables, worker=worker, label=label)
 
 
 def end_group(
@@ -91,6 +96,7 @@ def end_group(
 def begin_box(
     pool: DaskPool,
     worker: str | None,
+    label: TaskLabel,
     held: Held[Any],
     number: int,
     states: States,
@@ -107,28 +113,35 @@ def begin_box(
     box = held.value
     if also:
         return pool.submit(
-            in_a_row, run_box, held.handle, number, states, receipts, wanted, threads, also, worker=worker
+            *(in_a_row, run_box, held.handle, number, states, receipts, wanted, threads, also),
+            worker=worker,
+            label=label,
         )
     apart = {*box.results, *box.roots}
-    submit = partial(pool.submit, worker=worker)
+    what = "".join(label.name.split("-")[:2])  # the names of steps have the stage already
+
+    def submit(function: Callable[..., Any], node: int, verb: str, *args: Any) -> Any:
+        named = TaskLabel(f"{verb}-table_{node}-{what}", label.stage)
+        return pool.submit(function, held.handle, *args, worker=worker, label=named)
+
     made = {
-        node: submit(read_input, held.handle, node, {spec.name: receipts[spec.name]}, states)
+        node: submit(read_input, node, "load", node, {spec.name: receipts[spec.name]}, states)
         for node, spec in box.inputs.items()
     }
     stored = []
 
     def store(node: int, table: Any) -> Any:
         if node not in apart and any(spec.name in wanted for spec in box.outputs.get(node, ())):
-            stored.append(submit(store_table, held.handle, number, states, wanted, node, table))
+            stored.append(submit(store_table, node, "store", number, states, wanted, node, table))
         return table
 
     for node, table in made.items():
         store(node, table)
-    step_at = _submit_at(pool, worker, held, states, made, run=run_step_here)
+    step_at = _submit_at(pool, worker, held, states, made, what, run=run_step_here)
     submit_steps(box.program.steps, apart, made, lambda position, step: store(step.node, step_at(position, step)))
     nodes = tuple(node for node in apart if node in made)
     ends = *stored, *[made[node] for node in nodes]
-    return submit(end_box, held.handle, number, states, wanted, nodes, *ends)
+    return pool.submit(end_box, held.handle, number, states, wanted, nodes, *ends, worker=worker, label=label)
 
 
 BEGINS: Final[Mapping[Callable[..., Any], Begin]] = {

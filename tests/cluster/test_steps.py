@@ -9,6 +9,7 @@ import re
 import signal
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 from urllib.error import URLError
 from urllib.request import urlopen
@@ -16,6 +17,7 @@ from urllib.request import urlopen
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from dask.utils import key_split
 from distributed import Client, LocalCluster
 from distributed import wait as wait_for
 from distributed.diagnostics.plugin import SchedulerPlugin
@@ -42,15 +44,17 @@ class Needs(SchedulerPlugin):
 
     def __init__(self, scheduler: Any) -> None:
         self.scheduler, self.found = scheduler, dict[str, set[str]]()
+        self.annotations = dict[str, dict[str, Any]]()
 
     def transition(self, key: Any, start: str, finish: str, *args: Any, **kwargs: Any) -> None:
         if finish == "memory":
             self.found[str(key)] = {str(other.key) for other in self.scheduler.tasks[key].dependencies}
+            self.annotations[str(key)] = self.scheduler.tasks[key].annotations
 
     def numbered(self) -> dict[int, tuple[str, set[int]]]:
-        """By the order in which tasks were submitted: their functions, and what they need."""
+        """By the order in which tasks were submitted: their kinds, and what they need."""
         number = {key: int(key.rsplit("-", 1)[1]) for key in self.found}
-        return {number[key]: (key.split("-")[0], {number[need] for need in needs}) for key, needs in self.found.items()}
+        return {number[key]: (key_split(key), {number[need] for need in needs}) for key, needs in self.found.items()}
 
 
 @pytest.fixture(scope="module")
@@ -119,14 +123,54 @@ def test_every_step_is_a_future_that_depends_on_those_of_its_inputs(client: Clie
         client.cluster.scheduler.remove_plugin("needs")
     tasks = noted.numbered()
     assert len(tasks) == found.dask.tasks
-    steps = sorted(number for number, (function, _) in tasks.items() if function == "run_step")
+    steps = sorted(number for number, (each, _) in tasks.items() if each in ("eliminate", "message", "result"))
     graph = found.plan.graph()
     assert len(steps) == len(graph) > 4
     number_of = dict(zip(graph.nodes, steps, strict=True))
     for key, node in graph.nodes.items():
         assert tasks[number_of[key]][1] == {number_of[need] for need in node.needs}
-    (collected,) = [needs for function, needs in tasks.values() if function == "together"]
+    (collected,) = [needs for each, needs in tasks.values() if each == "collect"]
     assert collected == {number_of[key] for key in graph.outputs}
+    # Dask's pages name and annotate each task as the plan's graph does
+    (run,) = {told["run"] for told in noted.annotations.values()}
+    for key, node in graph.nodes.items():
+        told = noted.annotations[f"{key}-{run}-{number_of[key]}"]
+        assert (told["model"], told["stage"], told["cells"]) == ("in memory", node.place, node.cells)
+
+
+@pytest.mark.parametrize(("fit", "kinds"), [("slice", {"slice", "load"}), ("spill", {"box", "load"})])
+def test_slices_and_boxes_are_named_by_their_numbers(client: Client, fit: Any, kinds: set[str]) -> None:
+    model = grid(5, 5, 4)
+    assert client.cluster is not None
+    with BudgetPolicy.using(margin_bytes=0):
+        options: dict[str, Any] = {"tree": "bucket", "fit": fit, "threads": 1}
+        options["memory"] = bucketflow.plan(model, **options).peak_bytes // 2
+        noted = Needs(client.cluster.scheduler)
+        client.cluster.scheduler.add_plugin(noted, name="needs")
+        try:
+            found = answers(model, "optimum", client=client, tasks="steps", **options)
+        finally:
+            client.cluster.scheduler.remove_plugin("needs")
+    assert {key_split(key) for key in noted.found} - {"collect", "decode", "store"} == kinds | {"eliminate"}
+    named = [key.partition("-")[2] for key in noted.found if key_split(key) in ("slice", "box")]
+    assert all(re.match(r"\d+of\d+-", name) for name in named)
+    steps = {key for key in noted.found if key_split(key) == "eliminate"}
+    assert all(any(each.startswith(key) for each in steps) for key in found.plan.graph().nodes)
+
+
+def test_dask_writes_its_report_of_a_run(client: Client, tmp_path: Path) -> None:
+    page = tmp_path / "report.html"
+    found = answers(grid(4, 4, 3, "markov"), "marginals", client=client, tasks="steps", dask_report=page)
+    text = page.read_text()
+    assert found.dask.tasks > 0
+    assert "eliminate-x" in text
+    assert "message-x" in text
+    small = bucketflow.solve(grid(3, 3, 2), client=client, method="dense", dask_report=page)
+    assert small.notes == ("no task was sent to workers: Dask has nothing to report",)
+    with pytest.raises(bucketflow.BucketflowError, match="name another file for Dask's report"):
+        answers(grid(3, 3, 2), "optimum", client=client, tasks="steps", dask_report=tmp_path / "none" / "a.html")
+    with pytest.raises(bucketflow.ModelError, match="give workers, a scheduler or a client"):
+        bucketflow.solve("satellite", dask_report=page)
 
 
 @pytest.mark.parametrize(("query", "kind", "length"), [("optimum", "cost", 40), ("marginals", "markov", 24)])
@@ -221,8 +265,8 @@ def test_steps_by_rows_depend_on_those_of_their_inputs(client: Client, stored_ro
     finally:
         client.cluster.scheduler.remove_plugin("needs")
     tasks = noted.numbered()
-    (shared,) = [number for number, (function, _) in tasks.items() if function == "itself"]
-    steps = sorted(number for number, (function, _) in tasks.items() if function == "make_rows")
+    (shared,) = [number for number, (function, _) in tasks.items() if function == "load"]
+    steps = sorted(number for number, (function, _) in tasks.items() if function == "eliminate")
     assert found.plan is not None
     number_of = dict(zip(found.plan.graph().nodes, steps, strict=True))
     for key, node in found.plan.graph().nodes.items():

@@ -24,7 +24,7 @@ from bucketflow import Agent, BucketflowError, BudgetError, Dcop, DpopResult, Mo
 from bucketflow.cluster.pool import SerialPool
 from bucketflow.pipeline.agents.agent_plan import joint_states
 from bucketflow.pipeline.agents.agent_policy import AgentPolicy
-from bucketflow.pipeline.agents.agent_tasks import run_agents
+from bucketflow.pipeline.agents.agent_tasks import AgentLabels, run_agents
 from bucketflow.pipeline.agents.bounded import BoundedRun
 from bucketflow.pipeline.agents.dpop import dpop
 from bucketflow.pipeline.agents.network import SimulatedNetwork, Traffic
@@ -294,7 +294,7 @@ class Watched(SerialPool):
     def __init__(self) -> None:
         self.payloads: list[tuple[str, bytes]] = []
 
-    def submit(self, function: Callable[..., Any], *args: Any, priority: int = 0) -> Any:
+    def submit(self, function: Callable[..., Any], *args: Any, priority: int = 0, label: Any = None) -> Any:
         payload = pickle.dumps(args)
         self.payloads.append((function.__name__, payload))
         return function(*pickle.loads(payload))
@@ -330,7 +330,7 @@ def test_a_task_that_answers_requests_receives_its_own_functions_only(agents: in
     planned = plan_dcop(dcop, AgentOptions(order="given", message_bytes=16), 1 << 30)
     assert planned.bounded
     pool = Watched()
-    found = BoundedRun(planned.tree, knowledge(planned), pool, SimulatedNetwork(), Traffic()).run()
+    found = BoundedRun(planned.tree, knowledge(planned), pool, SimulatedNetwork(), Traffic(), AgentLabels()).run()
     assert found.total == dpop(dcop).value
     dtype = np.dtype(planned.semiring.dtype)
     asked = [(name, payload) for name, payload in pool.payloads if name in ("answer", "decide")]
@@ -357,7 +357,7 @@ def test_a_task_never_receives_another_agents_function(agents: int, z: int | Non
     dcop = replace(dcop, agents=tuple(Agent(f"a{k}") for k in range(agents)), owners=owners)
     planned = plan_dcop(dcop, AgentOptions(order="given", z=z), 1 << 30)
     pool = Watched()
-    found = run_agents(planned.tree, knowledge(planned), pool, SimulatedNetwork(), Traffic())
+    found = run_agents(planned.tree, knowledge(planned), pool, SimulatedNetwork(), Traffic(), AgentLabels())
     assert found.total is not None
     dtype = np.dtype(planned.semiring.dtype)
     tasks = [payload for name, payload in pool.payloads if name == "util"]

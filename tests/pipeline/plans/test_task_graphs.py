@@ -12,6 +12,7 @@ import dask
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from dask.utils import key_split
 
 import bucketflow
 from bucketflow.pipeline.budget.budget_policy import BudgetPolicy
@@ -64,8 +65,22 @@ def test_a_graph_has_a_task_for_each_step_and_dask_computes_it(query: str) -> No
         assert node.repeats == plan.sweeps
         made[step.node] = node.key
     assert reached(graph, graph.outputs) == set(graph.nodes)
+    assert {key_split(key) for key in graph.nodes} == (
+        {"eliminate", "message", "result"} if plan.back else {"eliminate"}
+    )
     kinds = {node.kind for node in graph.nodes.values()}
     assert kinds == ({"elimination", "message", "result"} if plan.back else {"elimination"})
+
+
+def test_keys_name_variables_in_ascii_and_begin_with_the_kind() -> None:
+    names = {"smoke": 2, "Größe": 2, "a-b/c": 2, "x": 2, "deadbeef": 2}
+    pairs = [(["smoke", "Größe"], np.ones((2, 2))), (["Größe", "a-b/c"], np.ones((2, 2)))]
+    pairs += [(["a-b/c", "x"], np.ones((2, 2))), (["x", "deadbeef"], np.ones((2, 2)))]
+    graph = bucketflow.plan(bucketflow.Model.build("markov", names, pairs), "marginals").graph()
+    assert all(key.isascii() and key_split(key) in ("eliminate", "message", "result") for key in graph.nodes)
+    found = {key.partition(".")[0] for key in graph.nodes}
+    assert {f"result-{name}" for name in ("smoke", "Gr_e", "a_b_c", "x", "deadbeef")} <= found
+    assert any(re.fullmatch(r"message-\w+_to_\w+", key) for key in found)
 
 
 def test_a_task_of_dask_goes_after_what_it_needs() -> None:
@@ -109,7 +124,7 @@ def test_boxes_repeat_the_tasks_of_their_stage_which_read_what_others_store(quer
     assert len(dask.get(graph.to_dask(), list(graph.outputs))) == len(graph.outputs)
     # everything is computed for an answer, and no stage stands apart
     assert reached(graph, graph.outputs) == set(graph.nodes)
-    of_stage = {key: key.split("-")[0] for key in graph.nodes}
+    of_stage = {key: key.split("-")[2] for key in graph.nodes}
     for number, stage in enumerate(plan.spill.stages, 1):
         own = [node for key, node in graph.nodes.items() if of_stage[key] == f"stage{number}"]
         others = {key for node in own for key in node.needs if of_stage[key] != f"stage{number}"}

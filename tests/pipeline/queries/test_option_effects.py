@@ -34,7 +34,7 @@ GIVEN: dict[str, Any] = {
 }
 #: Limits, and where things are kept, hold whatever answers; workers, tasks and GPUs have tests of their own.
 LIMITS = {"memory", "disk", "threads", "workdir", "priority", "most_workers", "time", "gap", "upper_bound", "method"}
-LIMITS |= {"keep_tables", "tasks", "dashboard"}
+LIMITS |= {"keep_tables", "tasks", "dashboard", "dask_report"}
 METHODS = {
     "optimum": ("auto", "dense", "rows", "diagram", "search"),
     "partition": ("auto", "dense", "diagram"),

@@ -82,7 +82,7 @@ def test_marginals_keep_messages_of_both_ways(tmp_path: Path) -> None:
     _, arrays = opened(tmp_path / "run" / "tables")
     assert found.plan is not None
     assert {array.attrs["task"].split("-")[0] for array in arrays.values() if "task" in array.attrs} == {
-        "elimination",
+        "eliminate",
         "message",
         "result",
     }
