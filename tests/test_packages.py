@@ -175,7 +175,7 @@ def test_code_of_images_is_found_beside_the_cache_of_each_user(
 ) -> None:
     text = (PACKAGES / name).read_text()
     assert not re.search(r"^ENV BUCKETFLOW_CACHE", text, re.MULTILINE)  # users would write to a folder of root
-    (line,) = re.findall(r"^RUN (.* bucketflow warm)$", text, re.MULTILINE)
+    (line,) = re.findall(r"^RUN (.* bucketflow warm --portable)$", text, re.MULTILINE)
     stub = tmp_path / "bucketflow"
     stub.write_text("""#!/bin/sh\necho "$1 $BUCKETFLOW_CACHE"\n""")
     stub.chmod(0o755)

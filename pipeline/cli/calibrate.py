@@ -39,33 +39,41 @@ _LOOKING_FOR_TREES = frozenset(("rows", "diagram", "search", "mini-buckets", "ma
 
 
 @click.command("warm")
+@click.option("--portable", is_flag=True, help="Compile for any x86-64-v3 processor too.")
 @guarded
-def warm() -> None:
+def warm(portable: bool) -> None:
     """Compile all loops ahead of time, for images and workers.
 
     Modules are compiled too, where they are. The code of loops is kept in the folder $BUCKETFLOW_CACHE, by default in
     the user's cache directory; folders that others may write to are not used.
+
+    Loops are compiled for this machine's processor. With --portable they are also compiled for every processor that has
+    the instructions of x86-64-v3 (Intel Haswell, AMD Zen and later).
     """
     from ...tasks.compiler.code_cache import code_home
+    from ...tasks.compiler.processors import PORTABLE, host_processor, runs_portable_code
 
     try:
         click.echo(f"storing machine code in {code_home()}")
     except OSError as error:
         raise BucketflowError(f"no folder can store machine code: {error}") from None
-    for name, seconds in _compiled_ahead():
+    for name, seconds in _compiled_ahead(host_processor()):
         click.echo(f"{name:24}{seconds:6.1f} s")
+    if portable and not runs_portable_code():
+        click.echo(f"this processor lacks instructions of {PORTABLE}, so loops are compiled for it alone", err=True)
+    elif portable:
+        click.echo(f"for every {PORTABLE} processor")
+        for name, seconds in _compiled_ahead(PORTABLE):
+            click.echo(f"{name:24}{seconds:6.1f} s")
 
 
-def _compiled_ahead() -> Iterator[tuple[str, float]]:
-    """Do all jobs, and yield their names and CPU seconds as they end."""
+def _compiled_ahead(processor: str) -> Iterator[tuple[str, float]]:
+    """Do all jobs for a processor, and yield their names and CPU seconds as they end."""
     names = [name for name, _ in warm_jobs()]
     cores = min(len(os.sched_getaffinity(0)), len(names))
-    if cores == 1:
-        yield from map(_done, names)
-        return
     # the search for trees starts only when its loops are compiled, so that they are compiled once
     waiting = [name for name in names if name in _LOOKING_FOR_TREES]
-    with ProcessPoolExecutor(cores, get_context("spawn"), signal.signal, (signal.SIGINT, signal.SIG_DFL)) as pool:
+    with ProcessPoolExecutor(cores, get_context("spawn"), _start, (processor,)) as pool:
         running = {pool.submit(_done, name) for name in names if name not in waiting}
         while running:
             ended, running = wait(running, return_when=FIRST_COMPLETED)
@@ -73,6 +81,14 @@ def _compiled_ahead() -> Iterator[tuple[str, float]]:
                 yield name, seconds
                 if name == _TREES:
                     running |= {pool.submit(_done, later) for later in waiting}
+
+
+def _start(processor: str) -> None:
+    """Prepare a process of the pool: Ctrl-C ends it, and it compiles for a processor."""
+    from ...tasks.compiler.code_cache import compile_for
+
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    compile_for(processor)
 
 
 def _done(name: str) -> tuple[str, float]:

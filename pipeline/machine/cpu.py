@@ -21,19 +21,21 @@ import numpy as np
 from ...cluster.version import __version__
 from ...storage.files import cache_folder, write_whole
 from ...tasks.compiler.code_cache import is_compiled
+from ...tasks.compiler.processors import cpu_model
 from ...tasks.cpu.dense import run
 from ...tasks.steps.lowering import lower
 from ...tasks.steps.semiring import Semiring
 from ..plans.prediction import rates_key
 from ..trees.costs import Rates
 
-# Where measured rates are kept: JSON files in the user's cache directory, one for each machine, device and version.
+# Where measured rates are kept: JSON files in the user's cache directory. Each model of processor or device, and each
+# version, has its own.
 
 
 @cache
 def machine() -> str:
-    """Return a name that distinguishes this machine from others with the same home directory."""
-    return f"{platform.node()}-{platform.machine()}-{os.cpu_count()}"
+    """Return the model and number of this machine's processors; machines of the same kind share their rates."""
+    return f"{cpu_model()}-{platform.machine()}-{os.cpu_count()}"
 
 
 def read(name: str) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """Where the machine code of compiled loops is kept, in files that other processes, installations and machines can use.
 
 A file is found by the inputs of its code: the sources of the function and of the modules that it may inline, the types
-of its arguments, the compiler, the processor. A file therefore survives a reinstallation, never fits another version,
-and may be written by many processes at the same time. Nothing here needs a compiler.
+of its arguments, the compiler, the processor (see :mod:`.processors`). A file therefore survives a reinstallation,
+never fits another version, and may be written by many processes at the same time. Nothing here needs a compiler.
 
 A user who can write these files can run any code in the processes that load them. Folders and files are therefore
 ignored if users other than this user, root, and the owner of the package may write to them.
@@ -24,6 +24,7 @@ from ...storage.trust import UntrustedError, check_entry, check_folder, read_tru
 from .compile_limits import may_compile
 from .compiler_policy import CompilerPolicy
 from .numba_parts import unknown_numba
+from .processors import PORTABLE, host_processor, runs_portable_code
 
 PACKAGE = Path(__file__).parents[2]
 _COMPILER = Path(__file__).with_name("jit.py")
@@ -110,7 +111,7 @@ def owners() -> frozenset[int]:
     return frozenset((0, os.geteuid(), PACKAGE.stat().st_uid))
 
 
-_said: set[Path] = set()
+_said: set[Path | None] = set()
 
 
 def forget_folders() -> None:
@@ -121,11 +122,26 @@ def forget_folders() -> None:
 
 def _say(root: Path, error: UntrustedError) -> None:
     """Say, once, that what is in a folder is not used."""
-    if root not in _said:
-        _said.add(root)
+    _warn_once(root, _unused(root, error))
+
+
+def warn_of_unkept_code() -> None:
+    """Warn, once for all loops, that compiled code could not be written to any folder that may be used."""
+    full = [str(root) for root in code_roots() if root not in _said]
+    if full:
+        _warn_once(
+            None,
+            f"every process compiles its loops again, because no file can be written to {' or '.join(full)}: set "
+            "BUCKETFLOW_CACHE to a folder of your own that you can write to",
+        )
+
+
+def _warn_once(key: Path | None, text: str) -> None:
+    if key not in _said:
+        _said.add(key)
         import logging
 
-        logging.getLogger(__name__).warning("bucketflow: %s", _unused(root, error))
+        logging.getLogger(__name__).warning("bucketflow: %s", text)
 
 
 def _unused(root: Path, error: UntrustedError) -> str:
@@ -137,8 +153,39 @@ def _unused(root: Path, error: UntrustedError) -> str:
 
 def is_compiled(module: str, function: str) -> bool:
     """Return whether there is code of a function of a module ("tasks.rows.layer_loops"), for whatever types."""
+    return _is_compiled_for(processor(), module, function)
+
+
+def _is_compiled_for(processor: str, module: str, function: str) -> bool:
     source = PACKAGE.joinpath(*module.split(".")).with_suffix(".py")
-    return any(next(folder.glob(f"{function}-*"), None) for folder in code_folders(source))
+    return any(next(folder.glob(f"{function}-{processor}-*"), None) for folder in code_folders(source))
+
+
+_processor: list[str] = []
+
+
+def processor() -> str:
+    """Return the processor that this process loads and compiles code for; the first call decides.
+
+    Code for this machine's own processor is preferred. If ``bucketflow warm`` left only portable code, the process uses
+    portable code alone: functions that pass vectors to each other must all be compiled for the same processor.
+    """
+    if not _processor:
+        given, host = os.environ.get("NUMBA_CPU_NAME"), host_processor()
+        _processor.append(given or (PORTABLE if _has_only_portable_code(host) else host))
+    return _processor[0]
+
+
+def compile_for(processor: str) -> None:
+    """Let this process, which has not loaded the compiler yet, load and compile code for a processor."""
+    _processor[:] = [processor]
+
+
+def _has_only_portable_code(host: str) -> bool:
+    def is_warm(processor: str) -> bool:
+        return _is_compiled_for(processor, "tasks.cpu.stream_loops", "stream")
+
+    return runs_portable_code() and is_warm(PORTABLE) and not is_warm(host)
 
 
 @cache

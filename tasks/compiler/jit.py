@@ -15,8 +15,9 @@ import numba
 from numba.core import event
 
 from . import signals
-from .code_cache import code_folders
+from .code_cache import code_folders, processor
 from .numba_parts import unknown_numba
+from .processors import PORTABLE, PORTABLE_FEATURES
 from .signals import uninterrupted
 from .working_time import count_compiling, say_compiling
 
@@ -108,6 +109,14 @@ class _Clock(event.Listener):
         uninterrupted.__exit__()
 
 
+def _compile_for_chosen_processor() -> None:
+    """Let Numba compile portable code if this process uses portable code."""
+    if processor() == PORTABLE:
+        settings: Any = numba.config
+        settings.CPU_NAME, settings.CPU_FEATURES = PORTABLE, PORTABLE_FEATURES
+
+
+_compile_for_chosen_processor()
 _register: Callable[..., None] = event.register
 _register("numba:compile", _Clock())
 if not unknown_numba():

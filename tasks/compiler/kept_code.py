@@ -26,7 +26,7 @@ from numba.core.runtime import nrt
 
 from ...storage.files import write_whole
 from . import signals
-from .code_cache import code_folders, code_roots, read_code, sources_digest
+from .code_cache import code_folders, code_roots, processor, read_code, sources_digest, warn_of_unkept_code
 from .compile_beside import compiled_beside, is_begun
 from .compile_limits import SECONDS_PER_BYTE, NotCompiledError, is_limited, may_compile
 from .signals import uninterrupted
@@ -119,12 +119,13 @@ class KeptCode(_Cache):
         with uninterrupted:
             code = dumps(result._reduce())
             name, code = self._file_name(signature, result.codegen), sha256(code).digest() + code
-            any(write_whole(folder / name, code) for folder in code_folders(self._file))
+            if not any(write_whole(folder / name, code) for folder in code_folders(self._file)):
+                warn_of_unkept_code()
 
     def _file_name(self, signature: Any, codegen: Any) -> str:
         made_with = (sys.version_info[:2], numba.__version__, llvmlite.__version__, codegen.magic_tuple(), _GENERATED)
         made_for = (str(signature), made_with)
-        return f"{self._name}-{sha256(repr(made_for).encode()).hexdigest()[:24]}.nbc"
+        return f"{self._name}-{processor()}-{sha256(repr(made_for).encode()).hexdigest()[:24]}.nbc"
 
     def enable(self) -> None:
         """Files are always looked for."""

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from bucketflow.storage.files import cache_folder, write_whole
-from bucketflow.tasks.compiler import code_cache
+from bucketflow.tasks.compiler import code_cache, processors
 from bucketflow.tasks.compiler.jit import njit
 from bucketflow.tasks.compiler.working_time import working_seconds
 
@@ -29,6 +29,7 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A cache folder of its own."""
     monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
     monkeypatch.setenv("BUCKETFLOW_CACHE", str(tmp_path / "cache"))
+    assert code_cache.processor()  # known before the package's folder is replaced
     # the second place, where no cache folder can be written to
     monkeypatch.setattr(code_cache, "PACKAGE", tmp_path)
     return tmp_path / "cache"
@@ -168,9 +169,110 @@ def test_code_follows_the_sources_of_what_it_inlines(tmp_path: Path, kept: Path)
 def test_whether_a_function_is_compiled(kept: Path, tmp_path: Path) -> None:
     (tmp_path / "loops.py").write_text("")
     assert not code_cache.is_compiled("loops", "advance")
-    write_whole(code_cache.code_folders(tmp_path / "loops.py")[0] / "advance-0.nbc", b"")
+    write_whole(code_cache.code_folders(tmp_path / "loops.py")[0] / f"advance-{code_cache.processor()}-0.nbc", b"")
     assert code_cache.is_compiled("loops", "advance")
     assert not code_cache.is_compiled("loops", "adv")
+
+
+OLD = "vendor_id : GenuineIntel\nmodel name : Old\nflags : fpu sse4_2 avx\n"
+NEW = f"vendor_id : AuthenticAMD\nmodel name : New\nflags : {' '.join(processors._NEEDED)}\n"
+
+
+def imagined(monkeypatch: pytest.MonkeyPatch, folder: Path, facts: str) -> str:
+    """Imagine another processor, and return its name."""
+    (folder / "cpuinfo").write_text(facts)
+    monkeypatch.setattr(processors, "_INFO", folder / "cpuinfo")
+    processors.cpu_facts.cache_clear()
+    code_cache._processor.clear()
+    code_cache.forget_folders()
+    return processors.host_processor()
+
+
+@pytest.fixture
+def any_processor(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.delenv("NUMBA_CPU_NAME", raising=False)
+    yield
+    monkeypatch.undo()
+    processors.cpu_facts.cache_clear()
+    code_cache._processor.clear()
+    code_cache.forget_folders()
+
+
+def test_portable_code_serves_processors_without_code_of_their_own(
+    any_processor: None, kept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loops = tmp_path / "tasks" / "cpu" / "stream_loops.py"
+    loops.parent.mkdir(parents=True)
+    loops.write_text("")
+
+    def chosen(facts: str) -> str:
+        imagined(monkeypatch, tmp_path, facts)
+        return code_cache.processor()
+
+    old, new = (imagined(monkeypatch, tmp_path, facts) for facts in (OLD, NEW))
+    assert len({old, new, processors.PORTABLE}) == 3
+    assert (chosen(OLD), chosen(NEW)) == (old, new)  # nothing is compiled yet
+    folder = code_cache.code_folders(loops)[0]
+    write_whole(folder / f"stream-{processors.PORTABLE}-0.nbc", b"")
+    assert (chosen(OLD), chosen(NEW)) == (old, processors.PORTABLE)
+    assert code_cache.is_compiled("tasks.cpu.stream_loops", "stream")
+    write_whole(folder / f"stream-{new}-0.nbc", b"")
+    assert (chosen(OLD), chosen(NEW)) == (old, new)
+    assert not code_cache.is_compiled("tasks.cpu.stream_loops", "other")
+    monkeypatch.setenv("NUMBA_CPU_NAME", "generic")
+    assert chosen(NEW) == "generic"
+
+
+ELSEWHERE = """
+import sys
+from pathlib import Path
+from bucketflow.tasks.compiler import code_cache, processors
+
+processors._INFO = Path(sys.argv[1])
+if sys.argv[2:]:
+    code_cache.compile_for(sys.argv[2])
+    loops = code_cache.PACKAGE / "tasks" / "cpu" / "stream_loops.py"
+    (planted,) = [folder / f"stream-{sys.argv[2]}-0.nbc" for folder in code_cache.code_folders(loops)[:1]]
+    planted.parent.mkdir(parents=True)
+    planted.touch()
+
+from bucketflow.tasks.compiler.jit import njit
+
+def twice(x):
+    return 2 * x
+
+kept = njit(cache=True)(twice)
+assert kept(4) == 8
+print(code_cache.processor(), sum(kept.stats.cache_hits.values()))
+"""
+
+
+@pytest.mark.skipif(not processors.runs_portable_code(), reason="this processor has not all instructions of x86-64-v3")
+def test_portable_code_is_loaded_on_another_processor(any_processor: None, kept: Path, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere.py").write_text(ELSEWHERE)
+    (tmp_path / "cpuinfo").write_text(NEW)
+    command = [sys.executable, str(tmp_path / "elsewhere.py"), str(tmp_path / "cpuinfo")]
+
+    def printed(*more: str) -> str:
+        return subprocess.run([*command, *more], check=True, capture_output=True, text=True).stdout.strip()
+
+    assert printed(processors.PORTABLE) == f"{processors.PORTABLE} 0"
+    assert printed() == f"{processors.PORTABLE} 1"
+    assert {path.name.split("-", 1)[1][:9] for path in files(kept)} == {processors.PORTABLE}
+
+
+def test_one_warning_says_that_code_cannot_be_kept(
+    kept: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    code_cache.forget_folders()
+    for folder in (kept, tmp_path / "__pycache__"):
+        folder.write_text("not a folder")
+    loop = njit(cache=True)(twice)
+    assert (loop(3), loop(0.5)) == (6, 1.0)
+    assert njit(cache=True)(lambda x: x + 1)(3) == 4
+    (warning,) = caplog.messages
+    assert "every process compiles its loops again" in warning
+    assert f"no file can be written to {kept / 'machine-code'} or {tmp_path / '__pycache__'}" in warning
 
 
 def test_where_caches_are(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -196,7 +298,7 @@ def test_numpy_goes_on_for_as_long_as_compiling_would_take(kept: Path, monkeypat
     (kept.parent / "loops.py").write_text("")
     assert ends(0.75) == [False, False, True]
     assert ends(0.75, ahead=10.0) == [False, False, True]
-    write_whole(code_cache.code_folders(kept.parent / "loops.py")[0] / "advance-0.nbc", b"")
+    write_whole(code_cache.code_folders(kept.parent / "loops.py")[0] / f"advance-{code_cache.processor()}-0.nbc", b"")
     assert ends(0.3) == [False, True, True]
     assert ends(0.3, ahead=0.3) == [True, True, True]
     monkeypatch.setitem(sys.modules, f"{kept.parent.name}.loops", sys)
@@ -271,7 +373,7 @@ def test_whether_a_function_is_compiled_is_not_asked_of_others(
     kept: Path, tmp_path: Path, said: Callable[[], list[str]]
 ) -> None:
     (tmp_path / "loops.py").write_text("")
-    write_whole(code_cache.code_folders(tmp_path / "loops.py")[0] / "advance-0.nbc", b"")
+    write_whole(code_cache.code_folders(tmp_path / "loops.py")[0] / f"advance-{code_cache.processor()}-0.nbc", b"")
     assert code_cache.is_compiled("loops", "advance")
     (kept / "machine-code").chmod(0o777)
     code_cache.forget_folders()
