@@ -7,8 +7,9 @@ import re
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from ..storage.files import Place
+from ..storage.files import Place, cache_folder
 from ..storage.object_store import SCHEMES, ObjectPath
+from ..storage.spec import StorageError
 from .errors import ModelError
 
 _URL = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+)://")
@@ -43,6 +44,19 @@ def local_path(path: str | os.PathLike[str]) -> Path:
             "file"
         )
     return Path(path)
+
+
+def verify_cache_folder() -> None:
+    """Refuse a cache folder that is a URL.
+
+    Raises
+    ------
+    ModelError
+    """
+    try:
+        cache_folder()
+    except StorageError as error:
+        raise ModelError(str(error)) from None
 
 
 def folder_path(path: str | os.PathLike[str] | ObjectPath) -> Place:

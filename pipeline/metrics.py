@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from threading import Lock
 from typing import Literal
 
 from ..cluster.version import __version__
+from .written_files import whole_text
 
 Kind = Literal["counter", "gauge", "summary"]
 _ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
@@ -67,13 +67,8 @@ class Metrics:
 
         Raises
         ------
-        OSError
+        ModelError
             If the file cannot be written.
         """
-        place = Path(path)
-        part = place.with_name(f".{place.name}.{os.getpid()}.{time.monotonic_ns()}")
-        try:
-            part.write_text(self.text(), encoding="utf-8")
-            os.replace(part, place)
-        finally:
-            part.unlink(missing_ok=True)
+        with whole_text(path) as file:
+            file.write(self.text())

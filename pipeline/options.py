@@ -12,7 +12,7 @@ from typing import Any, TypedDict
 from ..storage.files import Place
 from ..storage.object_store import ObjectPath
 from .errors import BucketflowError, ModelError
-from .local_paths import folder_path, local_path
+from .local_paths import folder_path, local_path, verify_cache_folder
 from .models.checks import integer
 from .models.option_rows import OPTION_ROWS
 from .models.query import Fit, Representation, TaskSize, TreeKind
@@ -48,6 +48,7 @@ class Options:
 
     def __post_init__(self) -> None:
         _check_kinds(self)
+        verify_cache_folder()
         object.__setattr__(self, "order", checked_order(self.order))
         if isinstance(self.order, str) and self.order != "auto":
             from .orders.tried_orders import checked_rule

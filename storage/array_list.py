@@ -13,6 +13,7 @@ import numpy as np
 
 from . import ledger
 from .files import Place, file_bytes, read_whole
+from .tables import LOG_SCALE, LOGS
 
 
 @dataclass(frozen=True)
@@ -80,6 +81,8 @@ def _arrays(group: Place, done: Counter[str]) -> Iterator[StoredArray]:
             names = tuple(map(str, told.get("dimension_names") or ()))
         except (OSError, ValueError, TypeError, KeyError, RecursionError):
             continue  # an array that is removed meanwhile, or damaged: its chunks are computed again
+        if path.parent.name.endswith((LOG_SCALE, LOGS)):
+            continue  # it describes another array
         table, nbytes = path.parent, file_bytes(path.parent, "c*")
         files = sum(1 for _ in table.glob("c*"))
         yield StoredArray(

@@ -230,7 +230,13 @@ def file_bytes(folder: Place, pattern: str) -> int:
 
 
 def cache_folder() -> Path:
-    """Return ``BUCKETFLOW_CACHE``, or a folder of the user's cache directory. It may not be there yet."""
+    """Return ``BUCKETFLOW_CACHE``, or a folder of the user's cache directory. It may not be there yet.
+
+    Raises
+    ------
+    StorageError
+        If it is a URL.
+    """
     return _folder(*map(os.environ.get, ("BUCKETFLOW_CACHE", "XDG_CACHE_HOME", "HOME")))
 
 
@@ -240,6 +246,8 @@ def _folder(given: str | None, cache: str | None, _home: str | None) -> Path:
 
     The result is cached, because every query needs measured rates.
     """
+    if given and "://" in given:
+        raise StorageError(f"BUCKETFLOW_CACHE is the URL {given}; give the path of a local or mounted folder")
     if given:
         return Path(given)
     return Path(cache or Path("~/.cache").expanduser()) / "bucketflow"

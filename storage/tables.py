@@ -21,6 +21,8 @@ from .object_store import ObjectPath, StaleObjectError, each
 from .spec import StoreError, TableSpec, disk_full
 
 _METADATA = "zarr.json"
+#: Ends of the names of arrays beside a table of probabilities, see :mod:`.scales`.
+LOG_SCALE, LOGS = "_log_scale", "_logs"
 
 
 def create_table(folder: Place, spec: TableSpec, compression: Callable[[], str] = str) -> TableSpec:
@@ -168,9 +170,11 @@ def array_metadata(spec: TableSpec) -> bytes:
     """
     described = json.loads(_array_of(np.dtype(spec.dtype), len(spec.shape), spec.compression))
     described["chunk_grid"]["configuration"]["chunk_shape"] = [*spec.chunk_shape]
-    own: dict[str, Any] = {"shape": [*spec.shape], "attributes": dict(spec.attributes)}
-    if spec.shape:
-        own["dimension_names"] = [*spec.labels]
+    own: dict[str, Any] = {
+        "shape": [*spec.shape],
+        "attributes": dict(spec.attributes),
+        "dimension_names": [*spec.labels],
+    }
     return json.dumps(described | own).encode()  # on one line: Python's own loops, not C, would indent it
 
 
@@ -210,15 +214,21 @@ def _described(create: Callable[[Any], object]) -> bytes:
 
 
 def delete_table(folder: Place, spec: TableSpec) -> None:
-    """Remove a table and its chunks: first from the group, where half a table would be none to a reader."""
+    """Remove a table, its chunks and its scales: first from the group, where half a table would be none to a reader."""
+    scales = (LOG_SCALE, LOGS) if np.dtype(spec.dtype).kind == "f" else ()
+    for end in ("", *scales):
+        _delete_array(folder, spec.name + end)
+
+
+def _delete_array(folder: Place, name: str) -> None:
     if isinstance(folder, ObjectPath):
         try:
-            (folder / spec.name / _METADATA).unlink()
-            (folder / spec.name).remove_all()
+            (folder / name / _METADATA).unlink()
+            (folder / name).remove_all()
         except OSError as error:
             raise disk_full(error, "") from None
         return
-    table, gone = os.path.join(folder, spec.name), _beside(folder, spec.name)
+    table, gone = os.path.join(folder, name), _beside(folder, name)
     with suppress(FileNotFoundError):
         try:
             os.rename(table, gone)

@@ -22,7 +22,8 @@ def from_pytoulbar2(network: Any) -> Model:
     Raises
     ------
     ModelError
-        If it is no CFN.
+        If it is no CFN, or it was solved already: ``Solve`` changes its costs, and forbids all that is no better than
+        the solution.
     FormatError
         If it has functions that are not read.
 
@@ -38,6 +39,8 @@ def from_pytoulbar2(network: Any) -> Model:
     """
     if not hasattr(network, "Dump") or not hasattr(network, "Variables"):
         raise ModelError(f"a CFN of pytoulbar2 is expected, found {type(network).__name__}")
+    if network.CFN.solutions():
+        raise ModelError("this CFN was solved, which changed its costs: convert it before Solve, or build it again")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "network.cfn"
         network.Dump(str(path))

@@ -20,6 +20,7 @@ import click
 from ...cluster.address import waiting_reported
 from ...cluster.logs import log_settings
 from ..errors import BucketflowError
+from ..local_paths import verify_cache_folder
 from .logs import with_logs
 
 T = TypeVar("T")
@@ -53,6 +54,7 @@ def guarded(command: Callable[..., T]) -> Callable[..., T]:
         codes: list[int] = []
         try:
             with terminable(codes), waiting_reported(_note_waiting):
+                verify_cache_folder()
                 return command(*args, **kwargs)
         except BucketflowError as error:
             _end(str(error), error.exit_code)

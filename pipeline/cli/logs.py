@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from ...cluster.logs import FORMATS, LEVELS, LogSettings, configure_logs
+from ..errors import ModelError
 from ..metrics import Metrics
 
 _COMMANDS = logging.getLogger("bucketflow.command")
@@ -43,8 +44,8 @@ class DriverMetrics(Metrics):
         if self._path is not None:
             try:
                 self.write(self._path)
-            except OSError as error:
-                click.echo(f"bucketflow: {self._path}: cannot write metrics: {error.strerror}", err=True)
+            except ModelError as error:
+                click.echo(f"bucketflow: {error}", err=True)
                 sys.exit(2)
             self._written = time.monotonic()
 

@@ -8,8 +8,8 @@ tables are, a store knows; whether there is a way back makes no difference here.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
@@ -17,7 +17,8 @@ from typing import Any, Generic, TypeVar
 
 from ...cluster.memory import default_memory_bytes
 from ...cluster.pool import Node, TaskLabel
-from ...storage.spec import ChunkLostError, TableSpec
+from ...storage.scales import write_scales
+from ...storage.spec import ChunkLostError, StorageError, TableSpec
 from ...tasks.boxes.box import Box, run_box
 from ...tasks.boxes.box_policy import BoxPolicy
 from ...tasks.boxes.codecs import Codec
@@ -198,9 +199,18 @@ class BoxRun(Generic[T]):
 
     def attempt(self, waiting: Mapping[Task, set[Task]]) -> tuple[list[Key], dict[Task, DeviceMemoryError]]:
         """Run tasks in the order of their needs; return chunks that turned out to be lost, and boxes too large."""
+        readers = self.open_readers(waiting)
+        try:
+            return self.take_outcomes(waiting, readers)
+        finally:
+            self.write_scales(self.specs.values())
+
+    def take_outcomes(
+        self, waiting: Mapping[Task, set[Task]], readers: dict[Any, int]
+    ) -> tuple[list[Key], dict[Task, DeviceMemoryError]]:
+        """Run tasks, take their receipts, and delete tables; see :meth:`attempt`."""
         lost: list[Key] = []
         larger: dict[Task, DeviceMemoryError] = {}
-        readers = self.open_readers(waiting)
         for task, outcome in self.run.pool.run_graph({t: self.node(t, before) for t, before in waiting.items()}):
             if isinstance(outcome, ChunkLostError):
                 lost.append((outcome.table, outcome.chunk))
@@ -286,6 +296,7 @@ class BoxRun(Generic[T]):
         readers[task[0]] -= 1
         if not readers[task[0]]:
             del self.sent[task[0]]
+            self.write_scales(self.specs[number] for number in self.spill.stages[task[0]].outputs)
         names = [*self.needs(task)]
         for name in names:
             readers[name] -= 1
@@ -294,6 +305,18 @@ class BoxRun(Generic[T]):
         if gone and not lost:
             self.receipts.delete([self.by_name[name] for name in gone])
         return lost
+
+    def write_scales(self, specs: Iterable[TableSpec]) -> None:
+        """Describe the scales of tables of probabilities to other readers; bucketflow reads them from the receipts."""
+        folder = self.store.folder
+        if folder is None:
+            return
+        for spec in specs:
+            found = [self.receipts.get((spec.name, chunk)) for chunk in spec.chunks_at({})]
+            scaled = [receipt for receipt in found if receipt is not None and "log_scale" in receipt.value]
+            if scaled:
+                with suppress(StorageError):
+                    write_scales(folder, spec, scaled)
 
     def cut_further(self, task: Task, error: DeviceMemoryError) -> None:
         """Do a box that did not fit the device in parts, or in more of them: in each its large tables are smaller."""

@@ -234,6 +234,8 @@ def test_networks_of_pytoulbar2() -> None:
     _, cost, _ = network.Solve()
     found = bucketflow.solve(model)
     assert float(str(found.value)) == pytest.approx(cost)
+    with pytest.raises(ModelError, match="this CFN was solved, which changed its costs"):
+        bucketflow.from_pytoulbar2(network)
     with pytest.raises(ModelError, match="a CFN of pytoulbar2 is expected, found dict"):
         bucketflow.from_pytoulbar2({})
 

@@ -126,3 +126,15 @@ def test_a_folder_may_be_the_url_of_a_file_system(here: Path) -> None:
 def test_other_paths_are_local(path: str) -> None:
     assert url_scheme(path) is None
     assert local_path(path) == folder_path(path) == Path(path)
+
+
+def test_a_cache_in_an_object_store_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("BUCKETFLOW_CACHE", "s3://bucket/cache")
+    sentence = "BUCKETFLOW_CACHE is the URL s3://bucket/cache; give the path of a local or mounted folder"
+    with pytest.raises(bucketflow.ModelError, match=sentence):
+        bucketflow.solve("grid")
+    for command in ("warm", "solve grid"):
+        found = CliRunner().invoke(main, command.split())
+        assert (found.exit_code, found.stderr) == (2, f"bucketflow: {sentence}\n")
+    assert not [*tmp_path.iterdir()]

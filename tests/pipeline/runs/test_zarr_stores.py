@@ -12,6 +12,9 @@ import zarr
 
 import bucketflow
 from bucketflow.storage import ledger
+from bucketflow.storage.scales import write_scales
+from bucketflow.storage.spec import Receipt, TableSpec
+from bucketflow.storage.tables import create_group, delete_table
 from bucketflow.tasks.boxes.box_policy import BoxPolicy
 from bucketflow.tasks.steps.row_policy import RowPolicy
 from tests.models import grid
@@ -107,6 +110,53 @@ def test_a_stored_table_is_that_of_a_sweep_in_memory(tmp_path: Path) -> None:
         values = values.transpose([left.index(name) for name in wanted])
         top = min(array.attrs["top"], other.attrs["top"])
         assert np.array_equal(np.minimum(values, top), np.minimum(other[...], top))
+
+
+def test_scales_beside_a_table_of_probabilities_give_its_true_values(tmp_path: Path) -> None:
+    model, how = grid(5, 5, 4, "markov"), {"tree": "bucket", "order": "min-fill"}
+    memory = budget(model, "marginals", 3)
+
+    def stop(done: int, planned: int) -> None:
+        if done > planned // 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(bucketflow.StoppedError):
+        bucketflow.marginals(model, workdir=tmp_path / "disk", fit="spill", memory=memory, progress=stop, **how)
+    bucketflow.marginals(model, workdir=tmp_path / "memory", keep_tables=0, **how)
+    arrays = opened(tmp_path / "disk" / "tables")[1]
+    stored = opened(tmp_path / "memory" / "tables")[1].values()
+    kept = {array.attrs["step"]: array for array in stored if "step" in array.attrs}
+    compared = 0
+    for name in [name for name in arrays if f"{name}_log_scale" in arrays]:
+        array, scales = arrays[name], arrays[f"{name}_log_scale"]
+        names, cut = list(array.attrs["variables"]), list(scales.metadata.dimension_names or ())
+        logs = arrays[f"{name}_logs"][...] if f"{name}_logs" in arrays else np.zeros(scales.shape)
+        shape = [scales.shape[cut.index(axis)] if axis in cut else 1 for axis in names]
+        scale, logs = (np.asarray(values).reshape(shape) for values in (scales[...], logs))
+        true = np.where(logs, np.exp(array[...] + scale), array[...] * np.exp(scale))
+        other = kept[array.attrs["step"]]
+        shared = tuple(axis for axis, name in enumerate(names) if name not in other.attrs["variables"])
+        left = [name for name in names if name in other.attrs["variables"]]
+        true = true.sum(axis=shared).transpose([left.index(name) for name in other.attrs["variables"]])
+        expected, there = other[...] * np.exp(other.attrs["log_scale"]), ~np.isnan(true)
+        assert true[there] == pytest.approx(expected[there], rel=1e-9)
+        compared += bool(there.any())
+    assert compared
+
+
+def test_logarithms_are_marked_by_chunk(tmp_path: Path) -> None:
+    spec = TableSpec("t", (0, 1), ("a", "b"), (3, 2), frozenset((0,)), "float64", attributes={"semiring": "x"})
+    create_group(tmp_path, {})
+    receipts = [Receipt("t", (c, 0), 16, 0, 0.0, 0, {"log_scale": -float(c), "logs": c == 1}) for c in range(2)]
+    write_scales(tmp_path, spec, receipts[:1])
+    assert {*opened(tmp_path)[1]} == {"t_log_scale"}
+    write_scales(tmp_path, spec, receipts)
+    arrays = opened(tmp_path)[1]
+    assert np.array_equal(arrays["t_log_scale"][...], [0.0, -1.0, np.nan], equal_nan=True)
+    assert arrays["t_logs"][...].tolist() == [0, 1, 0]
+    assert arrays["t_logs"].metadata.dimension_names == ("a",)
+    delete_table(tmp_path, spec)
+    assert not opened(tmp_path)[1]
 
 
 def test_keys_of_stored_rows_are_read_by_their_attributes(tmp_path: Path) -> None:
