@@ -23,7 +23,7 @@ from tests.test_structure import ROOMS, ROOT, modules
 ARCHITECTURE = ROOT / "docs" / "architecture.md"
 EXTENDING = ROOT / "docs" / "extending.md"
 WORKED = [
-    *("cluster.version", "pipeline.errors", "pipeline.plans.plan"),
+    *("cluster.version", "pipeline.errors", "pipeline.plans.plan", "pipeline.orders.last_variables"),
     *("pipeline.orders.tree_search", "pipeline.trees.tree", "pipeline.trees.cutsets", "pipeline.trees.memory"),
     *("pipeline.plans.two_way_steps", "pipeline.plans.recompute", "pipeline.plans.task_graph", "pipeline.budget.spill"),
     *(f"pipeline.answering.engines.{name}" for name in ("offers", "strategy_policy", "turn_account")),

@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import count, pairwise
+from math import prod
 
 from ..errors import ModelError
 from ..trees.tree import Tree, build_tree
@@ -81,6 +82,18 @@ def trees_with_last(search: TreeSearch, last: frozenset[int], find: Find, *, kep
         _put_together(search, last, parts, rest, [found[min(i, len(found) - 1)] for found in below], top)
         for i, top in ((i, tops[min(i, len(tops) - 1)]) for i in range(max(map(len, [*below, tops]))))
     ]
+
+
+def cells_left(dims: Sequence[int], scopes: Sequence[Sequence[int]], last: frozenset[int]) -> int:
+    """Return the cells of the tables over ``last`` that remain, in any order, once all other variables are eliminated.
+
+    The middle of a chain goes last: each half leaves a table of its two states.
+
+    >>> cells_left((2, 2, 2, 2, 2), ((0, 1), (1, 2), (2, 3), (3, 4)), frozenset({2}))
+    4
+    """
+    parts, _ = _parts([tuple(scope) for scope in scopes], last)
+    return sum([prod([dims[v] for v in part.open]) for part in parts])
 
 
 def _check_order(search: TreeSearch, last: frozenset[int]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, replace
-from math import isfinite
 from typing import Final
 
 from ....cluster.pool import SerialPool
@@ -68,6 +67,7 @@ class RowTrial:
 
     asking: Asking
     sweep: SweepEngine
+    expected: float | None = None
 
     def bid(self) -> Bid:
         """Return whether rows may be tried at all."""
@@ -78,24 +78,31 @@ class RowTrial:
         return EnginePrice()
 
     def run(self, seconds: float, stop: Stop = bool) -> Answer | Unfinished:
-        """Join as many rows as that allows, or as few are expected."""
+        """Join as many rows as that allows.
+
+        If samples expect more, the turn ends with a price, so that other engines get their time first.
+        """
         lengths, whole = self.asking.policy.lengths[ROWS], self.sweep.plan().plan
-        if whole is not None:
-            seconds = max(seconds, lengths.part * all_cells_seconds(whole))
-        longest = seconds * max(lengths.priced_part / lengths.part, 1.0) * ROWS_PER_SECOND
+        swept = 0.0 if whole is None else all_cells_seconds(whole)
+        least = lengths.part * swept
+        longest = max(lengths.priced_part, lengths.part) * swept * ROWS_PER_SECOND
         most = longest if self.asking.patient else min(longest, SHORT_PATIENCE)
         trial = trial_beside(self.sweep.plan(), most)
         if trial is None:
             return Unfinished("its sparse tables may have too many rows", hopeless=True)
         from ....tasks.rows.memory_account import RowsNoRoomError
 
-        try:
-            expected = self._expected(trial, seconds)
-        except (RowsNoRoomError, BudgetError):
-            return _unfinished(trial, "did not fit memory")
-        if expected > lengths.price_margin * seconds and expected * ROWS_PER_SECOND > most:
-            return Unfinished(f"{expected:.2g} s are expected", hopeless=True)
-        allowed = max(seconds, lengths.price_margin * expected if isfinite(expected) else 0.0)
+        if (expected := self.expected) is None:
+            try:
+                expected = self.expected = self._expected(trial, least)
+            except (RowsNoRoomError, BudgetError):
+                return _unfinished(trial, "did not fit memory")
+            why = f"{expected:.2g} s are expected"
+            if expected > lengths.price_margin * least and expected * ROWS_PER_SECOND > most:
+                return Unfinished(why, hopeless=True)
+            if expected > least:
+                return Unfinished(why, price=EnginePrice(expected, certainty="planned"))
+        allowed = min(max(least, lengths.price_margin * expected), max(seconds, least))
         trial = replace(trial, most_work=min(allowed * ROWS_PER_SECOND, most))
         return _tried(trial, self.asking, self.asking.notes)
 

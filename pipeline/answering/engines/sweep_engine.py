@@ -10,12 +10,14 @@ from functools import cached_property, lru_cache
 from ....tasks.compiler.working_time import working_seconds
 from ....tasks.steps.ordered_sum import ordered_sum
 from ....tasks.steps.semiring import MIN_PLUS, SUM_PRODUCT
-from ...errors import BudgetError
+from ...errors import BudgetError, format_bytes
 from ...machine.resources import Resources
 from ...orders.depth_first import sweep_cells
+from ...orders.last_variables import cells_left, trees_with_last
 from ...orders.tree_search import TreeSearch
 from ...plans.plan import Plan
 from ...preprocessing.leaf_rows import is_listed
+from ...preprocessing.preprocess import Network
 from ...trees.costs import Rates, gpu_rates, residue_rates, tree_cost
 from ..counts import MorePrimesError, expected_primes, with_primes
 from ..placement import with_less_device_memory
@@ -50,11 +52,19 @@ class SweepEngine:
         asking = self.asking
         if asking.is_trivial or asking.has_stored_plan:
             return EnginePrice(0.0, certainty="planned")
+        if not self._may_bound and (needed := _CELL_BYTES * self._cells_left) > asking.resources.host_bytes:
+            gone = len(asking.network.dims) - len(self._last(asking.network))
+            return self._advised(
+                BudgetError(
+                    f"the problem that remains once {gone} variables are eliminated needs {format_bytes(needed)}, "
+                    f"allowed {format_bytes(asking.resources.host_bytes)}; try a larger --memory"
+                )
+            )
         cells, policy = self._first_cells, asking.policy
         seconds = self._sweeps(Rates()) * cells / policy.saved_by_trees / Rates().cells_per_second
         if not is_whole(asking.question, asking.options, cells, policy.largest_part):
             seconds *= policy.sliced_overhead
-        seconds += self._wide_cells * policy.table_cell_seconds
+        seconds += self._wide_cells * policy.table_cell_seconds + self._seconds_left
         rates = self._device_rates
         there = self._sweeps(rates) * cells / policy.saved_by_trees / rates.cells_per_second
         return self._cheaper(seconds, there, 0, "rough")
@@ -63,11 +73,24 @@ class SweepEngine:
     def _first_cells(self) -> float:
         """Cells of the buckets of an order that is found at once."""
         network = self.asking.network
-        return sweep_cells(network.dims, network.scopes, self.asking.options.seed, self._last)
+        return sweep_cells(network.dims, network.scopes, self.asking.options.seed, self._last(network))
+
+    @cached_property
+    def _cells_left(self) -> int:
+        """Cells of the tables over the outer variables that remain, in any order, once all others are eliminated."""
+        network = self.asking.network
+        if not (last := self._last(network)):
+            return 0
+        return cells_left(network.dims, network.scopes, last)
+
+    @property
+    def _seconds_left(self) -> float:
+        """Predicted seconds until the remaining tables are a model of their own."""
+        return self._cells_left * self.asking.policy.cell_left_seconds
 
     def better_price(self, aim: Certainty) -> Bid:
         """Price the tree of a short search, or plan."""
-        if aim == "searched" and self.prepared is None and self.asking.question.outer is None:
+        if aim == "searched" and self.prepared is None:
             return self._searched_price()
         try:
             self._refuse_late()
@@ -210,13 +233,10 @@ class SweepEngine:
         """Whether marginal MAP may be answered by two bounds."""
         return self.asking.question.query == "mmap" and self.asking.effort.limited
 
-    @property
-    def _last(self) -> frozenset[int]:
-        """The network's variables that are eliminated after all others."""
-        outer = self.asking.question.outer
-        if outer is None:
-            return frozenset()
-        return frozenset([local for v, local in self.asking.network.local.items() if v in outer])
+    def _last(self, network: Network) -> frozenset[int]:
+        """Return a network's variables that are eliminated after all others."""
+        outer = self.asking.question.outer or frozenset()
+        return frozenset([local for v, local in network.local.items() if v in outer])
 
     def _sweeps(self, rates: Rates) -> float:
         """Return the number of sweeps in units of a sweep in floats; a sweep modulo a prime counts as several."""
@@ -265,15 +285,16 @@ class SweepEngine:
     def _searched_price(self) -> EnginePrice:
         asking = self.asking
         network, _ = asking.question.chained.reduced  # as it is planned
-        dims, scopes = tuple(network.dims), tuple(map(tuple, network.scopes))
+        dims, scopes, last = tuple(network.dims), tuple(map(tuple, network.scopes)), self._last(network)
         short, seed = asking.policy.short_search_seconds, asking.options.seed
-        found, policy = _searched(dims, scopes, seed, short, Rates()), asking.policy
-        seconds = self._sweeps(Rates()) * found.seconds
+        found, policy = _searched(dims, scopes, last, seed, short, Rates()), asking.policy
+        seconds = self._sweeps(Rates()) * found.seconds + self._seconds_left
         if asking.options.memory is not None and found.nbytes > (spare := spare_bytes(asking.question, asking.options)):
             seconds *= policy.sliced_times(found.largest_bytes, spare)
         there = math.inf
         if asking.options.gpus is not None:
-            there = self._sweeps(self._device_rates) * _searched(dims, scopes, seed, short, self._device_rates).seconds
+            rates = self._device_rates
+            there = self._sweeps(rates) * _searched(dims, scopes, last, seed, short, rates).seconds
         planning = max(found.spent, policy.planning_part * seconds)
         price = self._cheaper(planning + seconds, planning + there, found.nbytes, "searched")
         return replace(price, planning_seconds=planning)
@@ -284,7 +305,7 @@ class SweepEngine:
             return EnginePrice(0.0, certainty="planned")
         device = _device_of(plan, prepared)
         start = self._device_start_seconds if device == "gpu" else 0.0
-        return EnginePrice(all_cells_seconds(plan) + start, _host_bytes(plan), "planned", device)
+        return EnginePrice(all_cells_seconds(plan) + self._seconds_left + start, _host_bytes(plan), "planned", device)
 
 
 def _primes_within(plan: Plan | None, seconds: float) -> float:
@@ -320,9 +341,17 @@ class _Searched:
 
 @lru_cache(maxsize=32)
 def _searched(
-    dims: tuple[int, ...], scopes: tuple[tuple[int, ...], ...], seed: int, short: float, rates: Rates
+    dims: tuple[int, ...],
+    scopes: tuple[tuple[int, ...], ...],
+    last: frozenset[int],
+    seed: int,
+    short: float,
+    rates: Rates,
 ) -> _Searched:
-    began = working_seconds()
-    tree = TreeSearch(dims, scopes, seconds=short, seed=seed).cheapest()
+    began, search = working_seconds(), TreeSearch(dims, scopes, seconds=short, seed=seed)
+    if last:
+        (tree,) = trees_with_last(search, last, lambda part: [part.cheapest()], kept=True)
+    else:
+        tree = search.cheapest()
     nbytes, largest = (_CELL_BYTES * count for count in (sum(tree.cells), max(tree.cells, default=0)))
     return _Searched(tree_cost(tree, rates).seconds, nbytes, largest, working_seconds() - began)

@@ -11,8 +11,7 @@ Two engines whose prices are not known, and a sweep of four seconds. Half of its
 search for 0.25 s, because its time cannot be predicted
 diagrams for 0.25 s, because its time cannot be predicted
 search for 0.5 s, because its time cannot be predicted
-diagrams for 0.5 s, because its time cannot be predicted
-search for 0.5 s, because its time cannot be predicted
+search for 1 s, because its time cannot be predicted
 >>> print(move)
 sweep to its end, unless it takes over 8 s, because it has the lowest predicted time
 """
@@ -72,6 +71,11 @@ class _Standing:
     unasked: bool = False
 
     @property
+    def charged(self) -> float:
+        """The seconds by which it is compared with other engines without a price."""
+        return self.offer.lengths.charged * self.spent
+
+    @property
     def can_be_priced(self) -> bool:
         """Whether its price is known or can be predicted."""
         return self.price.known or self.offer.engine == SWEEP
@@ -81,11 +85,11 @@ class _Standing:
 class TurnAccount:
     """The seconds that the engines of a strategy have used so far.
 
-    The rule: engines without a price take turns, and the engine with the fewest turns comes first. Each turn is twice
-    as long as the last. Together they use at most a share of the cheapest known price, or ``patience_seconds`` if no
-    price is known. An engine with uncompiled loops starts once the compilation also fits in this budget. A price is
-    improved once the engines have used as many seconds as the improvement takes, or if no other engine may continue.
-    Then the cheapest engine runs to its end. If it is refused, the other engines continue.
+    The rule: engines without a price take turns, and the engine that is charged the fewest seconds comes first. Each
+    turn is twice as long as the last. Together they use at most a share of the cheapest known price, or
+    ``patience_seconds`` if no price is known. An engine with uncompiled loops starts once the compilation also fits in
+    this budget. A price is improved once the engines have used as many seconds as the improvement takes, or if no other
+    engine may continue. Then the cheapest engine runs to its end. If it is refused, the other engines continue.
     """
 
     standings: dict[str, _Standing]
@@ -135,7 +139,7 @@ class TurnAccount:
                 "price", cheapest.offer.engine, 0.0, f"because its predicted time is {cheapest.price.certainty}", aim
             )
         if able:
-            each, seconds = min(able, key=lambda one: one[0].spent)
+            each, seconds = min(able, key=lambda one: one[0].charged)
             if (late := next((one for one, _ in able if one.unasked), None)) is not None:
                 return Move("price", late.offer.engine, 0.0, "because its time is not predicted yet")
             return Move("turn", each.offer.engine, seconds, each.offer.why)
@@ -148,7 +152,10 @@ class TurnAccount:
         able = [each for each in able if not each[0].offer.lengths.part and not each[0].offer.at_once]
         if move.kind != "turn" or not able or self.standings[move.engine].offer.lengths.part:
             return None
-        each, seconds = min(able, key=lambda one: one[0].spent)
+        here = self.standings[move.engine]
+        each, seconds = min(able, key=lambda one: one[0].charged)
+        if each.charged > here.charged + here.offer.lengths.charged * move.seconds:
+            return None
         return Move("turn", each.offer.engine, seconds, "on another core")
 
     def _able(self, others: list[_Standing], begun: float = 0.0) -> list[tuple[_Standing, float]]:
