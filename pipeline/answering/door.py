@@ -166,6 +166,15 @@ def with_planned_sweep(strategy: Strategy, question: Question, options: Options,
     return strategy.repriced(SWEEP, price)
 
 
+def is_searched(question: Question, options: Options, effort: ProofOptions) -> bool:
+    """Whether a search of clauses may answer, and no tree makes a sweep as short as the time slices of the search."""
+    strategy = strategy_before(question, options, effort)
+    sweep = next((offer.price for offer in strategy.offers if offer.engine == SWEEP), None)
+    longest = POLICY.most_saved * POLICY.patience_seconds
+    is_hopeless = sweep is None or (sweep.known and sweep.seconds > longest)
+    return is_hopeless and not {"search", "circuit"}.isdisjoint(strategy.engines)
+
+
 def is_bounded(question: Question, options: Options, effort: ProofOptions, folder: RunFolder | None = None) -> bool:
     """Whether a question is answered by bounds on an optimum, in one process."""
     if question.query != "optimum":

@@ -9,11 +9,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from ...cluster.memory import default_memory_bytes
 from ..answering.door import solved
+from ..answering.engines.strategy_policy import POLICY
+from ..circuits.circuit_model import Circuit, one_case
 from ..compiled.compiled import Compiled
 from ..errors import BucketflowError, BudgetError, StoppedError
+from ..gates.traced_circuit import TracedCircuit
+from ..models.model import Model
 from ..options import Options
+from ..preprocessing.preprocess import reduce_model
 from ..results.posteriors import Marginals
 from ..results.result import Result
 from .batch_policy import BatchPolicy
@@ -31,7 +38,7 @@ def answered(pack: Sequence[PricedRow], options: Options) -> list[dict[str, Any]
     """
     if options.memory is None and pack[0].price.kind == "small":
         options = replace(options, memory=default_memory_bytes())  # looking takes as long as a small question
-    compiled = compiled_for(pack, options)
+    compiled = compiled_for(pack, options) or circuit_for(pack, options)
     records: list[dict[str, Any]] = []
     for asked in pack:
         records.append(answered_one(asked, options, compiled))
@@ -55,12 +62,29 @@ def compiled_for(pack: Sequence[PricedRow], options: Options, before: int = 0) -
         return None
 
 
+def circuit_for(pack: Sequence[PricedRow], options: Options) -> Circuit | None:
+    """Build a circuit for a pack of marginals that only a search may answer, if it is complete within the first time
+    slices that its rows would have.
+    """
+    rows = [asked.row for asked in pack if asked.price.kind == "searched" and asked.row.query == "marginals"]
+    if len(rows) < BatchPolicy.current().compiled_rows:
+        return None
+    try:
+        model = replace(model_of_row(rows[0], options), evidence={})
+        network = reduce_model(model, "partition", {}, range(len(model.dims)))
+        making = TracedCircuit(network, options_of(rows[0], options))
+        graph = making.run(len(rows) * POLICY.lengths["circuit"].first_seconds) if making.suits else None
+    except BucketflowError:  # it does not fit
+        return None
+    return None if graph is None else Circuit(graph)
+
+
 def _is_compiled(asked: PricedRow) -> bool:
     """Whether a compiled model answers a row."""
     return asked.row.query in _COMPILED and asked.price.kind == "small" and not asked.row.named
 
 
-def answered_one(asked: PricedRow, options: Options, compiled: Compiled | None) -> dict[str, Any]:
+def answered_one(asked: PricedRow, options: Options, compiled: Compiled | Circuit | None) -> dict[str, Any]:
     """Return the record of a row, with its error if it fails."""
     start, row = time.perf_counter(), asked.row
     try:
@@ -98,16 +122,29 @@ def _stopped(why: str, asked: PricedRow) -> dict[str, Any]:
     return {"status": "stopped", "message": why, "exit_code": 4, "stops": asked.stops + 1}
 
 
-def answer_row(asked: PricedRow, options: Options, compiled: Compiled | None) -> Result | Marginals:
-    """Answer a row's query, with its compiled model if it has one; errors are those of `solved`."""
+def answer_row(asked: PricedRow, options: Options, compiled: Compiled | Circuit | None) -> Result | Marginals:
+    """Answer a row's query, with its compiled model or circuit if it has one; errors are those of `solved`."""
     row, price = asked.row, asked.price
     model = model_of_row(row, options)
+    if isinstance(compiled, Circuit):
+        return _evaluated(compiled, model, evidence_of_row(model, row))
     if compiled is not None and _is_compiled(asked):
         return _asked_again(compiled, row.query, evidence_of_row(model, row))
     chosen = options_of(row, options, workdir=asked.folder)
     if price.order and asked.folder is None:
         chosen = replace(chosen, order=price.order, order_time=None)
     return solved(question_of_row(model, row), chosen, effort_of(row))
+
+
+def _evaluated(circuit: Circuit, model: Model, evidence: Mapping[str, Any] | None) -> Marginals:
+    """Return the marginals of a model given evidence, by its circuit."""
+    start = time.perf_counter()
+    found = circuit.marginals(one_case(model, evidence))
+    log10, seconds = float(found.log10_evidence[0]), {"run": time.perf_counter() - start}
+    if log10 == -math.inf:
+        return Marginals(model, "infeasible", log10_evidence=log10, seconds=seconds)
+    tables = {name: np.asarray(table[0]) for name, table in found.tables.items()}
+    return Marginals(model, "ok", tables=tables, log10_evidence=log10, seconds=seconds)
 
 
 def _asked_again(compiled: Compiled, query: str, evidence: Mapping[str, Any] | None) -> Result | Marginals:

@@ -52,7 +52,7 @@ def packs(asked: Iterable[PricedRow], width: int) -> list[list[PricedRow]]:
     come last.
     """
     policy = BatchPolicy.current()
-    small = [a for a in asked if a.price.kind == "small"]
+    small = [a for a in asked if a.price.kind in ("small", "searched")]
     whole = ordered_sum(map(_seconds, small))
     limit = min(max(whole / (policy.worker_packs * width), policy.pack_least_seconds), policy.pack_most_seconds)
     made = [[a] for a in sorted(asked, key=lambda a: a.stops) if a.price.kind == "alone"]

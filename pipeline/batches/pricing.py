@@ -14,7 +14,7 @@ from ...cluster.pool import Pool
 from ...storage.batch_folder import BatchDir
 from ...storage.files import Place
 from ...storage.run_folder import FORMAT
-from ..answering.door import is_bounded
+from ..answering.door import is_bounded, is_searched
 from ..answering.prepared import Prepared, prepare
 from ..answering.question import Question, question_of
 from ..answering.run_folder import run_folder
@@ -28,7 +28,11 @@ from .batch_policy import BatchPolicy
 from .manifest import Row, hash_of
 from .models import effort_of, model_of_row, options_of, question_key, question_of_row
 
-Kind = Literal["small", "large", "alone", "wrong"]
+Kind = Literal["small", "searched", "large", "alone", "wrong"]
+
+
+#: Queries that a search of clauses answers.
+_SEARCHED = ("partition", "count", "marginals")
 
 
 @dataclass(frozen=True)
@@ -37,8 +41,9 @@ class Price:
 
     Parameters
     ----------
-    kind : {"small", "large", "alone", "wrong"}
-        Packed with others; worth all workers; an optimum between bounds, in one process; not asked.
+    kind : {"small", "searched", "large", "alone", "wrong"}
+        Packed with others; packed without a plan, because only a search may answer; worth all workers; an optimum
+        between bounds, in one process; not asked.
     seconds : float
         On one core; of an optimum between bounds what it is given, or infinite.
     peak_bytes, disk_bytes : int
@@ -132,13 +137,20 @@ def shared_price(row: Row, options: Options) -> Price | None:
         return wrong(error)
     query = "optimum" if row.query == "partition" and model.kind != "cost" else row.query  # nothing is barren
     try:
-        question = question_of(replace(model, evidence={}), query, project=row.project, maximize=row.maximize)
+        free = replace(model, evidence={})
+        question = question_of(free, query, project=row.project, maximize=row.maximize)
         if is_bounded(question, options_of(row, options), effort_of(row)):
             return None
+        if _is_searched(question_of(free, row.query, project=row.project, maximize=row.maximize), row, options):
+            return Price("searched")
         prepared = prepare(question, Resources(options_of(row, options)))
     except BucketflowError:
         return None
     return None if _is_large(prepared) else _price(prepared, "small")
+
+
+def _is_searched(question: Question, row: Row, options: Options) -> bool:
+    return row.query in _SEARCHED and is_searched(question, options_of(row, options), effort_of(row))
 
 
 def _is_large(prepared: Prepared) -> bool:
@@ -193,6 +205,8 @@ def own_price(row: Row, options: Options, folder: str | None, slot: float | None
         question = question_of_row(model_of_row(row, options), row)
         if is_bounded(question, options_of(row, options), effort_of(row)):
             return Price("alone", math.inf if row.time is None else row.time)
+        if _is_searched(question, row, options):
+            return Price("searched")
         stored = folder and _stored_plan(question, folder_path(folder))
         prepared = prepare(question, Resources(options_of(row, options)), stored or None)
         plan = prepared.plan

@@ -118,10 +118,10 @@ def _print_prices(prices: list[tuple[Row, Price]], waiting: int) -> None:
     shown = sorted(alike.items(), key=lambda item: (item[0][2].kind != "wrong", -item[0][2].seconds * item[1]))
     rows = []
     for (model, query, price), count in shown[: policy.price_lines]:
-        how = {"wrong": price.message, "alone": "between bounds", "large": "all workers", "small": "packed"}
+        how = {"wrong": price.message, "alone": "between bounds", "large": "all workers"}.get(price.kind, "packed")
         seconds = "open" if price.seconds == float("inf") else f"{price.seconds * count:.3g} s"
         figures = [format_bytes(price.peak_bytes), format_bytes(price.disk_bytes) if price.disk_bytes else "", seconds]
-        rows.append([printable(model.rpartition("/")[2], 30), query, how[price.kind], f"{count:,}", *figures])
+        rows.append([printable(model.rpartition("/")[2], 30), query, how, f"{count:,}", *figures])
     title = _title(prices, len(alike), waiting)
     show(fitted(title, _COLUMNS, rows, spare=("disk", "memory", "query"), figures=_COLUMNS[3:]))
 
@@ -131,7 +131,8 @@ def _title(prices: list[tuple[Row, Price]], lines: int, waiting: int) -> str:
     kinds = Counter(price.kind for _, price in prices)
     refused = sum(price.status == "refused" for _, price in prices)
     whole = sum(price.seconds for _, price in prices if price.seconds < float("inf"))
-    told = [f"{len(prices):,} to ask", f"{whole:.3g} s predicted on one core", f"{kinds['small']:,} packed"]
+    packed = kinds["small"] + kinds["searched"]
+    told = [f"{len(prices):,} to ask", f"{whole:.3g} s predicted on one core", f"{packed:,} packed"]
     told += [f"{kinds['alone']:,} between bounds"] if kinds["alone"] else []
     told += [f"{refused:,} refused"] if refused else []
     told += [f"{kinds['wrong'] - refused:,} wrong"] if kinds["wrong"] > refused else []

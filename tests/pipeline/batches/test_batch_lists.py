@@ -18,6 +18,8 @@ import pytest
 
 import bucketflow
 from bucketflow.cluster.connect import local_client
+from bucketflow.pipeline.answering.door import is_searched
+from bucketflow.pipeline.answering.question import question_of
 from bucketflow.pipeline.batches import answering, pricing
 from bucketflow.pipeline.batches.batch import packs
 from bucketflow.pipeline.batches.batch_policy import BatchPolicy
@@ -27,6 +29,7 @@ from bucketflow.pipeline.batches.models import RecentValues
 from bucketflow.pipeline.batches.pricing import Price, PricedRow
 from bucketflow.pipeline.examples import example_path
 from bucketflow.pipeline.models.query import QUERIES, VALUES
+from bucketflow.pipeline.options import Options, ProofOptions
 from bucketflow.storage.batch_folder import BatchDir
 from tests.device_stand_in import RealDevice, StandIn, device, real_device
 from tests.models import grid
@@ -349,6 +352,38 @@ def test_packs_are_of_one_model_and_the_longest_comes_first() -> None:
     assert all(len({a.row.model for a in pack}) == 1 for pack in made)
     assert sorted(a.row.number for pack in made for a in pack) == list(range(201))
     assert max(map(len, made)) < 20
+
+
+def test_marginals_that_a_search_may_answer_share_a_circuit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No sweep is planned for their prices."""
+    (tmp_path / "gates.cnf").write_text("p cnf 6 5\n1 2 -3 0\n-1 3 0\n-2 3 0\n3 4 -5 0\n-4 5 6 0\n")
+    model = bucketflow.load(tmp_path / "gates.cnf")
+    cases: list[Any] = [None, {model.names[0]: 1}, {model.names[2]: 0}, {model.names[0]: 1, model.names[2]: 0}]
+    rows = [{"model": model, "query": "marginals", "evidence": case} for case in cases]
+    monkeypatch.setattr(pricing, "is_searched", lambda *_: True)
+    monkeypatch.setattr(pricing, "prepare", lambda *_: pytest.fail("a sweep was planned"))
+    monkeypatch.setattr(answering, "solved", lambda *_: pytest.fail("a row was answered alone"))
+    bucketflow.batch(rows, tmp_path / "out")
+    lines = map(json.loads, (tmp_path / "out" / "results.jsonl").read_text().splitlines())
+    found = [line["answer"] for line in sorted(lines, key=lambda line: int(line["row"]))]
+    for case, answer in zip(cases, found, strict=True):
+        alone = bucketflow.marginals(model, evidence=case)
+        assert answer["status"] == alone.status
+        if alone.status == "ok":
+            assert answer["log10_evidence"] == pytest.approx(alone.log10_evidence)
+            for name in model.names:
+                assert answer["marginals"][name] == pytest.approx(list(alone[name]))
+
+
+def test_only_sweeps_that_no_tree_makes_short_are_left_to_a_search(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    lines = [" ".join(map(str, (1 + rng.permutation(150)[:3]) * rng.choice([-1, 1], 3))) + " 0" for _ in range(400)]
+    (tmp_path / "random.cnf").write_text("\n".join(["p cnf 150 400", *lines]))
+    (tmp_path / "chain.cnf").write_text("p cnf 3 2\n1 2 0\n2 3 0\n")
+    for name, searched in (("random", True), ("chain", False)):
+        model = bucketflow.load(tmp_path / f"{name}.cnf")
+        for query in ("count", "marginals"):
+            assert is_searched(question_of(model, query), Options(), ProofOptions()) is searched
 
 
 def test_what_is_kept_stays_within_its_limit() -> None:
