@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from .pipeline.results.case_posteriors import CaseMarginals
     from .pipeline.results.dpop_result import DpopMetrics, DpopResult
     from .pipeline.results.dynamic_answers import StatePath, StepMarginals
-    from .pipeline.results.labelled_array import LabelledArray
+    from .pipeline.results.labeled_array import LabeledArray
     from .pipeline.results.parameter_slopes import Sensitivity
     from .pipeline.results.posteriors import Marginals
     from .pipeline.results.result import Result
@@ -96,7 +96,7 @@ __all__ = [
     "IncompatibleRunError",
     "InternalError",
     "Job",
-    "LabelledArray",
+    "LabeledArray",
     "Marginals",
     "Model",
     "ModelError",
@@ -207,7 +207,7 @@ _HOME = {
     "results.case_posteriors": ("CaseMarginals",),
     "results.dpop_result": ("DpopMetrics", "DpopResult"),
     "results.dynamic_answers": ("StatePath", "StepMarginals"),
-    "results.labelled_array": ("LabelledArray",),
+    "results.labeled_array": ("LabeledArray",),
     "results.posteriors": ("Marginals",),
     "results.result": ("Result",),
     "results.samples": ("Samples",),

@@ -6,6 +6,7 @@ import ast
 import builtins
 import doctest
 import importlib
+import inspect
 import re
 import tomllib
 from collections.abc import Iterator
@@ -267,3 +268,16 @@ def test_no_text_names_a_file_that_is_gone() -> None:
         if name not in known
     ]
     assert wrong == []
+
+
+def test_public_names_are_american() -> None:
+    """Prose is British; names follow the file formats and libraries, which write `maximize`."""
+    british = re.compile(r"[a-z]+(?:alis|imis|aris|oris)(?:e|ed|es|er|ing|ation)\b|labelled|colour|neighbour|behaviour")
+    named = set(bucketflow.__all__)
+    for name in bucketflow.__all__:
+        found = getattr(bucketflow, name)
+        if callable(found):
+            named.update(inspect.signature(found).parameters)
+        if inspect.isclass(found):
+            named.update(each for each in dir(found) if not each.startswith("_"))
+    assert not [name for name in named if british.search(name.lower())]

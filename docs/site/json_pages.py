@@ -25,7 +25,7 @@ _ASKED = {
         "meetings --upper-bound 1",
     ),
     "solve --best": ("satellite --best 2", "diagnosis --best 2"),
-    "marginals": ("diagnosis --joint Season,Storm", "meetings --max"),
+    "marginals": ("diagnosis --joint Season,Storm", "meetings --max-marginals"),
     "plan": ("grid --query partition", "satellite"),
     "bound": ("grid --query partition", "satellite"),
     "info": ("diagnosis", "meetings"),

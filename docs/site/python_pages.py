@@ -15,7 +15,7 @@ _PAGES = {
     ),
     "answers": (
         "Answers",
-        "Result Marginals LabelledArray BestAssignments RankedAssignment Bounds Samples Plan Compiled CaseMarginals "
+        "Result Marginals LabeledArray BestAssignments RankedAssignment Bounds Samples Plan Compiled CaseMarginals "
         "Evaluation Sensitivity DynamicNetwork StepMarginals StatePath ContractionOptimizer",
     ),
     "models": ("Models", "Model Function EditableModel save convert info draw report examples formats"),

@@ -57,7 +57,7 @@ def within(found: Result, model: Model, effort: ProofOptions) -> Result:
         return found
     if found.status == "bounded":
         ends = (None, None) if found.proof is None else (found.proof.lower, found.proof.upper)
-        best = ends[is_maximised(model)]
+        best = ends[is_maximized(model)]
         if best is None or is_as_good(best, model, given):
             return found if worth is None or is_as_good(worth, model, given) else _without_assignment(found, model)
     note = f"no assignment is as good as {given}, the bound that was given"
@@ -68,11 +68,11 @@ def _without_assignment(found: Result, model: Model) -> Result:
     """Leave out an assignment, and the bound on the optimum that it is."""
     proof = found.proof and replace(found.proof, gap=None)
     if proof is not None:
-        proof = replace(proof, lower=None) if is_maximised(model) else replace(proof, upper=None)
+        proof = replace(proof, lower=None) if is_maximized(model) else replace(proof, upper=None)
     return replace(found, value=None, log10=None, assignment=None, proof=proof)
 
 
-def is_maximised(model: Model) -> bool:
+def is_maximized(model: Model) -> bool:
     """Whether the greatest value is the best: for probabilities, and for costs that the file maximises."""
     return model.kind != "cost" or model.maximize
 

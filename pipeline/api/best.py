@@ -59,7 +59,7 @@ def best(
     m: int | None = None,
     *,
     within: float | int | str | Decimal | None = None,
-    count: bool = False,
+    count_optimal: bool = False,
     diverse: int | None = None,
     evidence: Evidence = None,
     time: float | None = None,
@@ -83,7 +83,7 @@ def best(
     within : number, optional
         List only assignments whose cost, or log10 of the probability, differs from the optimum by at most ``within``; 0
         lists all optima. Probabilities that differ only by rounding count as equal.
-    count : bool
+    count_optimal : bool
         Whether to count the optima exactly before listing them. Optimal costs are counted if the tables of counts are
         small enough.
     diverse : int, optional
@@ -115,17 +115,18 @@ def best(
     Examples
     --------
     >>> import bucketflow
-    >>> ranked = bucketflow.best("satellite", 3, count=True)
+    >>> ranked = bucketflow.best("satellite", 3, count_optimal=True)
     >>> [each.value for each in ranked], ranked.optimal_count
     ([49, 49, 49], 144)
     """
     start = perf_counter()
     asked = kept_options(Options(**options), "the best assignments")
     seconds_given = checked_number("time", time, "seconds")
-    most, count = None if m is None else integer(m, "m", 0), checked_flag("count", count)
+    most = None if m is None else integer(m, "m", 0)
+    count = checked_flag("count_optimal", count_optimal)
     least = None if diverse is None else integer(diverse, "diverse", 1)
     if least and count:
-        raise ModelError("count counts all optima, but diverse omits some of them: give only one of the two")
+        raise ModelError("count_optimal counts all optima, but diverse omits some of them: give only one of the two")
     try:
         model = read_given(model, options.get("memory"), None, seconds_given)
     except DeadlineError as error:

@@ -27,7 +27,7 @@ def marginals(
     joint: Iterable[Names] = (),
     families: bool = False,
     derivatives: bool = False,
-    maximum: bool = False,
+    max_marginals: bool = False,
     progress: Asked = None,
     **options: Unpack[Keywords],
 ) -> Marginals:
@@ -52,8 +52,8 @@ def marginals(
         the evidence, by each entry of each function, together with the joints that the derivatives follow from.
         Functions with entries of 0 need one more propagation; it serves all these functions together if its tables fit
         in memory.
-    maximum : bool
-        Max-marginals instead: for each state the best assignment that has it.
+    max_marginals : bool
+        Whether to compute max-marginals instead: for each state, the value of the best assignment with this state.
     progress : bool or callable, optional
         True draws what commands draw, on a terminal or in a notebook: reading, planning, compiling, bounds, and a bar.
         A callable is called with (bytes done, bytes planned).
@@ -86,9 +86,9 @@ def marginals(
     0.1343
     """
     chosen, model = Options(**options), read_given(model, options.get("memory"), progress)
-    query = "max-marginals" if maximum else "marginals"
-    if derivatives and maximum:
-        raise ModelError("derivatives exist for sums, not for max-marginals: give only one of derivatives and maximum")
+    query = "max-marginals" if max_marginals else "marginals"
+    if derivatives and max_marginals:
+        raise ModelError("derivatives exist for sums only: give either derivatives or max_marginals")
     question = question_of(model, query, evidence, variables, joint, families or derivatives)
     with asked_progress(progress) as (report, _):
         found = _propagated(question, chosen, report)

@@ -253,7 +253,7 @@ class Circuit:
             made[f] = made[f].reshape(shape)
         return made
 
-    def best(self, cases: Any = None, *, gpus: int | None = None) -> tuple[Array, Array]:
+    def optimum(self, cases: Any = None, *, gpus: int | None = None) -> tuple[Array, Array]:
         """Return the most probable assignment of each case.
 
         Returns

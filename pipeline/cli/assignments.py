@@ -131,7 +131,9 @@ def _print_best(
 
     within = 0 if asked["all_optimal"] else asked["within"]
     most = asked["best"] or _MOST_LISTED
-    found = best(model, most, within=within, count=bool(asked["all_optimal"]), diverse=asked["diverse"], **settings)
+    found = best(
+        model, most, within=within, count_optimal=bool(asked["all_optimal"]), diverse=asked["diverse"], **settings
+    )
     found.seconds = {"read": read_seconds, **found.seconds}
     print_notes(found.notes, model.notes)
     listed = 0

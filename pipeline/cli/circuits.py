@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ..circuits.circuit_model import Circuit
     from ..circuits.making import CircuitMethod
     from ..models.model import Model
-    from ..results.labelled_array import LabelledArray
+    from ..results.labeled_array import LabeledArray
 
 _QUERIES = ("partition", "optimum", "marginals", "count", "sample")
 _METHODS = ("auto", "buckets", "search")
@@ -177,16 +177,16 @@ def _joined(first: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _labelled(model: Model, variable: str, rows: list[list[float]]) -> LabelledArray:
+def _labelled(model: Model, variable: str, rows: list[list[float]]) -> LabeledArray:
     """Return posteriors of a variable with labels; of one case without an axis of cases."""
     import numpy as np
 
-    from ..results.labelled_array import LabelledArray
+    from ..results.labeled_array import LabeledArray
 
     states = model.state_labels(variable)
     if len(rows) == 1:
-        return LabelledArray(rows[0], [variable], [states])
-    return LabelledArray(np.reshape(rows, (len(rows), len(states))), ["case", variable], [range(len(rows)), states])
+        return LabeledArray(rows[0], [variable], [states])
+    return LabeledArray(np.reshape(rows, (len(rows), len(states))), ["case", variable], [range(len(rows)), states])
 
 
 def _answer(found: Circuit, query: str, given: Any, samples: int | None, seed: int, gpus: int | None) -> dict[str, Any]:
@@ -198,7 +198,7 @@ def _answer(found: Circuit, query: str, given: Any, samples: int | None, seed: i
         assert samples is not None
         return {"variables": names, "samples": found.sample(samples, given, seed=seed, gpus=gpus).tolist()}
     if query == "optimum":
-        logs, states = found.best(given, gpus=gpus)
+        logs, states = found.optimum(given, gpus=gpus)
         best = [found.model.shown(row) if row[0] >= 0 else None for row in states.tolist()]
         return {"log10": _finite(logs.tolist()), "assignments": best}
     if query == "partition":

@@ -196,6 +196,6 @@ def _table_lines(model: Model, each: dict[str, Any]) -> list[str]:
     """Return a conditional table with the labels of its states; a row of impossible states has nan."""
     import numpy as np
 
-    from ..results.labelled_array import labelled
+    from ..results.labeled_array import labelled
 
     return [*labelled(model, [*each["given"], *each["variables"]], np.array(each["table"], np.float64)).lines()]

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 @placing
 @marginal_targets
 @click.option(
-    "--max",
-    "maximum",
+    "--max-marginals",
+    "max_marginals",
     is_flag=True,
     help="Compute max-marginals: the value of the best assignment with each state.",
 )
@@ -66,19 +66,19 @@ def marginals(file: str, as_json: bool, cases: str | None, out: str | None, **op
             raise click.UsageError("--out writes posteriors, not information measures")
     model, read_seconds = load(file, options, as_json)
     _, evidence, rest = keywords_of(model, options)
-    asked = {key: rest.pop(key) for key in ("variables", "joint", "maximum", "uai_out", "derivatives")}
-    tables = [name for name in ("joint", "maximum", "uai_out", "derivatives") if asked[name]]
+    asked = {key: rest.pop(key) for key in ("variables", "joint", "max_marginals", "uai_out", "derivatives")}
+    tables = [name for name in ("joint", "max_marginals", "uai_out", "derivatives") if asked[name]]
     if wanted:
         if cases or tables or asked["variables"] != "all":
             raise click.UsageError(
                 "--entropy, --mutual, --conditional, --voi, --relevant, --sensitivity and --conflict cannot be "
                 "combined with "
-                "--cases, --variables, --joint, --max, --uai-out and --derivatives"
+                "--cases, --variables, --joint, --max-marginals, --uai-out and --derivatives"
             )
         print_information(model, evidence, wanted, rest, as_json)
     elif cases is not None and out is not None:
         if tables:
-            others = "--joint, --max, --uai-out or --derivatives"
+            others = "--joint, --max-marginals, --uai-out or --derivatives"
             raise click.UsageError(f"--cases goes with --variables only, not with {others}")
         _answer_cases(model, evidence, asked["variables"], cases, out, as_json, rest)
     else:
@@ -102,7 +102,7 @@ def _answer_one(
             evidence=evidence,
             variables=wanted,
             joint=joint,
-            maximum=asked["maximum"],
+            max_marginals=asked["max_marginals"],
             derivatives=asked["derivatives"],
             progress=progress,
             **options,
@@ -135,7 +135,7 @@ def _write_uai(prefix: str, found: Marginals, evidence: Any, options: dict[str, 
     from ..errors import ModelError
     from ..results.posteriors import write_uai
 
-    if found.maximum:
+    if found.max_marginals:
         raise ModelError("--uai-out writes sums, not max-marginals")
     if options["workdir"] is not None:
         options = {**options, "workdir": Path(options["workdir"]) / "optimum"}

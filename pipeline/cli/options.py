@@ -476,7 +476,7 @@ _SIMULATED = (
 )
 _GROUPS = {
     "Question": (
-        *("query", "evidence", "project", "maximize", "variables", "joint", "maximum", "cases", "entropy"),
+        *("query", "evidence", "project", "maximize", "variables", "joint", "max_marginals", "cases", "entropy"),
         *("mutual", "conditional", "voi", "relevant", "sensitivity", "conflict", "derivatives", "samples"),
         *("temperature", "steps", "lag", "suffixes", "best", "within", "diverse", "all_optimal", "no_check"),
     ),

@@ -239,7 +239,9 @@ class _Runner:
             if len(states) == dim:
                 return found
         elif variable not in block.columns:
-            return np.tile(expanded(self.network, (variable,), {}, self.findings, maximum=False), (block.count, 1))
+            return np.tile(
+                expanded(self.network, (variable,), {}, self.findings, max_marginals=False), (block.count, 1)
+            )
         elif block.columns[variable].ndim == _SOFT_AXES:
             found = case_likelihoods(block.columns[variable], states).shares.T
         else:

@@ -16,7 +16,7 @@ from ..models.cases import Cases, cases_of
 from ..options import Keywords, Where
 from ..public_names import ShortDir, public
 from ..results.case_posteriors import CaseMarginals, unanswered
-from ..results.labelled_array import LabelledArray
+from ..results.labeled_array import LabeledArray
 from .case_run import answer_cases, answered_cases
 from .information import InformedState
 from .state import one_at_a_time
@@ -88,7 +88,7 @@ def conditional(
     *,
     evidence: Findings = None,
     **options: Unpack[Keywords],
-) -> LabelledArray:
+) -> LabeledArray:
     """Return the distribution of some variables given others and evidence: P(A | B, C, e).
 
     For several questions about one model, compile it once and use :meth:`.InformedState.conditional`.
@@ -104,7 +104,7 @@ def conditional(
 
     Returns
     -------
-    LabelledArray
+    LabeledArray
         An axis for each variable of ``given``, then one for each of ``variables``. Each row is a distribution. It is
         NaN if the states of ``given`` are impossible together.
 

@@ -20,7 +20,7 @@ from ..errors import BudgetError, ModelError
 from ..models.cases import Cases
 from ..results.case_posteriors import CaseMarginals
 from ..results.information_measures import conditional_table, divergence_bits, entropy_bits, gained_bits, mutual_bits
-from ..results.labelled_array import LabelledArray, labelled
+from ..results.labeled_array import LabeledArray, labelled
 from .case_run import answered_cases
 from .compiled_policy import CompiledPolicy
 from .state import CompiledState, one_at_a_time
@@ -71,7 +71,7 @@ class FindingRelevance:
 class InformedState(CompiledState):
     """A compiled model that also says what variables tell of each other, under its present findings."""
 
-    def joint(self, variables: Sequence[str]) -> LabelledArray:
+    def joint(self, variables: Sequence[str]) -> LabeledArray:
         """Return the joint posterior of some variables, with an axis for each in this order.
 
         Parameters
@@ -96,7 +96,7 @@ class InformedState(CompiledState):
         table = np.moveaxis(10.0 ** (logs - logs.max())[..., None] * posteriors, -1, last)
         return np.ascontiguousarray(table / table.sum())
 
-    def conditional(self, variables: Sequence[str], given: Sequence[str] = ()) -> LabelledArray:
+    def conditional(self, variables: Sequence[str], given: Sequence[str] = ()) -> LabeledArray:
         """Return the distribution of some variables given others and the findings: P(A | B, C, e).
 
         Parameters
@@ -105,7 +105,7 @@ class InformedState(CompiledState):
 
         Returns
         -------
-        LabelledArray
+        LabeledArray
             An axis for each variable of ``given``, then one for each of ``variables``. Each row is a distribution. It
             is NaN if the states of ``given`` are impossible together.
         """

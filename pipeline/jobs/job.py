@@ -182,7 +182,7 @@ class Job:
             _, asked = stored_question(self.folder)
             model = asked.model
         if "marginals" in stored:
-            return marginals_before(stored, model, maximum=self.record.query == "max-marginals")
+            return marginals_before(stored, model, max_marginals=self.record.query == "max-marginals")
         return answered_before(stored, model, None, stored["seconds"].get("plan", 0.0))
 
     def finished(self, timeout: float | None = None) -> None:

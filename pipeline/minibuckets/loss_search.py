@@ -203,13 +203,13 @@ def _split_sums(mixed: MixedBound, sums: ExactSums) -> Iterator[SplitSum]:
     scopes = mixed.split.scopes
     for number, leaves in enumerate(sums.parts):
         variables = {v for leaf in leaves for v in scopes[leaf]}
-        inner = variables.difference(mixed.maximised)
+        inner = variables.difference(mixed.maximized)
         if all(len(made[v]) < 2 for v in inner):
             continue
         nodes = [node for v in inner for node in made[v]]
         kept = [node for node in nodes if node.above is None or node.above.mini.variable not in inner]
         top = math.fsum([node.top for node in nodes])
-        yield SplitSum(number, tuple(sorted(variables.intersection(mixed.maximised))), tuple(kept), top)
+        yield SplitSum(number, tuple(sorted(variables.intersection(mixed.maximized))), tuple(kept), top)
 
 
 def _laid_out(mixed: MixedBound, split: Sequence[SplitSum]) -> tuple[list[int], Any, int]:
@@ -222,7 +222,7 @@ def _laid_out(mixed: MixedBound, split: Sequence[SplitSum]) -> tuple[list[int], 
     dims = mixed.split.dims
     nodes, children = _depth_first(mixed, split)
     place = {v: n for n, v in enumerate(nodes)}
-    minis = {v: bucket for v, bucket in zip(mixed.split.order, mixed.buckets, strict=True) if v in mixed.maximised}
+    minis = {v: bucket for v, bucket in zip(mixed.split.order, mixed.buckets, strict=True) if v in mixed.maximized}
     tables = [[*minis.get(v, ())] for v in nodes]
     contexts: list[set[int]] = [set() for _ in nodes]
     for n in reversed(range(len(nodes))):
@@ -258,7 +258,7 @@ def _laid_out(mixed: MixedBound, split: Sequence[SplitSum]) -> tuple[list[int], 
 
 def _depth_first(mixed: MixedBound, split: Sequence[SplitSum]) -> tuple[list[int], list[list[int]]]:
     """Return the variables of a pseudo-tree depth first, sums below the last variable that they read, and children."""
-    order, maximised = mixed.split.order, mixed.maximised
+    order, maximized = mixed.split.order, mixed.maximized
     rank = {v: k for k, v in enumerate(order)}
     made = sum(map(len, mixed.buckets))
     scopes = mixed.split.scopes[: len(mixed.split.scopes) - made]
@@ -267,7 +267,7 @@ def _depth_first(mixed: MixedBound, split: Sequence[SplitSum]) -> tuple[list[int
     for number, own in enumerate(split):
         below.setdefault(min(own.reads, key=rank.__getitem__, default=root), []).append(-1 - number)
     for v in order:
-        if v in maximised:
+        if v in maximized:
             below.setdefault(parents[v] if parents[v] >= 0 else root, []).append(v)
     nodes: list[int] = []
     children: list[list[int]] = []

@@ -85,11 +85,11 @@ class MixedBound:
         Along an order whose first variables are summed out.
     tables : sequence of CostTable
         Logarithms.
-    maximised : collection of int
+    maximized : collection of int
     """
 
-    def __init__(self, split: Partition, tables: Sequence[CostTable], maximised: Collection[int]) -> None:
-        self.split, self.maximised = split, maximised
+    def __init__(self, split: Partition, tables: Sequence[CostTable], maximized: Collection[int]) -> None:
+        self.split, self.maximized = split, maximized
         self.buckets: list[tuple[MiniNode, ...]] = []
         self.best, self.slack = math.inf, 0.0
         policy = BucketPolicy.current()
@@ -109,7 +109,7 @@ class MixedBound:
                     if t < len(tables):
                         table = table + spread_over(tables[t], self.split.scopes[t], mini.scope)
                 below = tuple([made[t] for t in mini.tables if t in made])
-                node = MiniNode(mini, table, below, 0.0 if v in self.maximised else 1 / len(bucket))
+                node = MiniNode(mini, table, below, 0.0 if v in self.maximized else 1 / len(bucket))
                 node.size = magnitude(table) * len(mini.tables)
                 for other in below:
                     other.above = node
@@ -177,7 +177,7 @@ class MixedBound:
         """Return states of the maximised variables, each the best by the messages given the states decided before."""
         states: dict[int, int] = {}
         for v, bucket in zip(reversed(self.split.order), reversed(self.buckets), strict=True):
-            if v not in self.maximised:
+            if v not in self.maximized:
                 break
             scores = np.zeros(self.split.dims[v])
             for node in bucket:
@@ -226,7 +226,7 @@ class MixedBound:
         """Send messages up, after parts of buckets were moved towards each other by a step; return the bound."""
         parts, self.slack = [], 0.0
         for v, bucket in zip(self.split.order, self.buckets, strict=True):
-            if not bucket and v not in self.maximised:
+            if not bucket and v not in self.maximized:
                 parts.append(math.log(self.split.dims[v]))
             common = self.split.shared([node.mini for node in bucket]) if len(bucket) > 1 else ()
             for node in bucket:

@@ -53,29 +53,29 @@ def dressed(
         Infeasible where the total is zero, or reaches the model's top.
     """
     findings = findings or {}
-    maximum = arithmetic.decodes
-    loose = 0.0 if maximum else loose_log(network, findings)
+    max_marginals = arithmetic.decodes
+    loose = 0.0 if max_marginals else loose_log(network, findings)
     if beliefs.total is None or loose == -math.inf:
-        return Marginals(model, "infeasible", maximum, log10_evidence=None if model.kind == "cost" else -math.inf)
+        return Marginals(model, "infeasible", max_marginals, log10_evidence=None if model.kind == "cost" else -math.inf)
     least, log10 = None, None
     if isinstance(arithmetic, CostOptimum):
         least = int(beliefs.total) + arithmetic.scale.offset
         if model.top is not None and least >= model.top:
-            return Marginals(model, "infeasible", maximum)
+            return Marginals(model, "infeasible", max_marginals)
     else:
-        ln = -beliefs.total if maximum else beliefs.total + loose
+        ln = -beliefs.total if max_marginals else beliefs.total + loose
         log10 = ln / math.log(10)
 
     def answer(variables: tuple[int, ...]) -> Array:
-        table = expanded(network, variables, beliefs.tables, findings, maximum=maximum)
-        if not maximum:
+        table = expanded(network, variables, beliefs.tables, findings, max_marginals=max_marginals)
+        if not max_marginals:
             return table
         return np.exp(-table) if least is None else costs_above(model, table, least)
 
     return Marginals(
         model,
         "ok",
-        maximum,
+        max_marginals,
         tables=_single_tables(network, asked.variables, beliefs.tables, findings, answer),
         joints={tuple(model.names[v] for v in group): answer(group) for group in asked.joints},
         families={f: answer(model.functions[f].scope) for f in asked.families if model.functions[f].scope},
@@ -140,7 +140,7 @@ def expanded(
     tables: Mapping[Target, Array],
     findings: Mapping[int, Array],
     *,
-    maximum: bool,
+    max_marginals: bool,
 ) -> Array:
     """Spread a belief over all states of some of the model's variables.
 
@@ -156,7 +156,7 @@ def expanded(
         Beliefs by target, over the states that are left: probabilities, or energies or costs above the least one.
     findings : mapping of int to ndarray
         Likelihoods of all states of variables.
-    maximum : bool
+    max_marginals : bool
         Whether beliefs are max-marginals.
 
     Returns
@@ -164,10 +164,10 @@ def expanded(
     ndarray
         An axis for each of the variables, of all its states.
     """
-    if len(variables) == 1 and not maximum and variables[0] not in network.local and variables[0] not in findings:
+    if len(variables) == 1 and not max_marginals and variables[0] not in network.local and variables[0] not in findings:
         return network.uniform(variables)[variables[0]]
-    costs = maximum and network.model.kind == "cost"
-    outside: float = UNREACHABLE if costs else math.inf if maximum else 0.0
+    costs = max_marginals and network.model.kind == "cost"
+    outside: float = UNREACHABLE if costs else math.inf if max_marginals else 0.0
     target = local_part(network, variables)
     if len(variables) == len(target) == 1:
         (v,), table = variables, tables[target]
@@ -176,19 +176,19 @@ def expanded(
         spread = np.full(network.model.dims[v], outside)
         spread[network.domains[v]] = table
         return spread
-    if len(variables) == 1 and not maximum:
+    if len(variables) == 1 and not max_marginals:
         states = network.domains[variables[0]]
         spread = np.zeros(network.model.dims[variables[0]])
         spread[states] = likelihoods(findings[variables[0]], states).shares[:, 0]
         return spread
-    table = tables[target] if target else np.full((), 0 if costs else 0.0 if maximum else 1.0)
+    table = tables[target] if target else np.full((), 0 if costs else 0.0 if max_marginals else 1.0)
     order = [target.index(network.local[v]) for v in variables if v in network.local]
     if network.whole.issuperset(variables):
         return np.array(table.transpose(order))
     sizes = [len(network.domains[v]) for v in variables]
     shape = [n if v in network.local else 1 for v, n in zip(variables, sizes, strict=True)]
     inside = np.broadcast_to(table.transpose(order).reshape(shape), sizes)
-    if not maximum:
+    if not max_marginals:
         for axis, v in enumerate(variables):
             if v not in network.local:
                 weights = findings.get(v, np.ones(network.model.dims[v]))

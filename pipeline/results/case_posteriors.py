@@ -14,7 +14,7 @@ from ..errors import MissingNameError, meant
 from ..models.frames import imported_pandas
 from ..models.model import Model
 from ..public_names import public
-from .labelled_array import LabelledArray
+from .labeled_array import LabeledArray
 
 Array = NDArray[Any]
 
@@ -24,7 +24,7 @@ Array = NDArray[Any]
 class CaseMarginals(Mapping[str, Array]):
     """Posteriors of several cases.
 
-    The posteriors of a variable are a :class:`.LabelledArray` with an axis ``case`` and an axis of its states:
+    The posteriors of a variable are a :class:`.LabeledArray` with an axis ``case`` and an axis of its states:
     ``found["Storm"][3]`` is the distribution in case 3, and ``found["Storm"][:, "yes"]`` one probability for each case.
 
     Parameters
@@ -63,7 +63,7 @@ class CaseMarginals(Mapping[str, Array]):
         if name not in self.tables:
             raise MissingNameError(f"no posteriors of {name!r}{meant(name, self.tables)}")
         table = self.tables[name]
-        return LabelledArray(table, (self._ROW, name), (range(len(table)), self.model.state_labels(name)))
+        return LabeledArray(table, (self._ROW, name), (range(len(table)), self.model.state_labels(name)))
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.tables)

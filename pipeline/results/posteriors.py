@@ -23,8 +23,8 @@ from ..plans.plan import Plan
 from ..public_names import public
 from ..written_files import whole_text
 from .asked import AskedOf
-from .labelled_array import JointTables, LabelledArray, bar_lengths, bar_lines, without_noise
-from .labelled_array import labelled as labelled_table
+from .labeled_array import JointTables, LabeledArray, bar_lengths, bar_lines, without_noise
+from .labeled_array import labelled as labelled_table
 from .proof import DaskWork, RowsWork, Tried, plain_number, plan_figures, tried_before, work_before
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ _LABEL = 24
 
 @public
 @dataclass(frozen=True, repr=False, eq=False)
-class Marginals(Mapping[str, LabelledArray], Tabled):
+class Marginals(Mapping[str, LabeledArray], Tabled):
     """Marginals by variable name.
 
     Parameters
@@ -45,7 +45,7 @@ class Marginals(Mapping[str, LabelledArray], Tabled):
     model : Model
     status : {"ok", "infeasible"}
         ``infeasible`` if the evidence is impossible: then there are no marginals.
-    maximum : bool
+    max_marginals : bool
         Whether these are max-marginals: for each state the best that any assignment with it reaches. For
         probabilities relative to the best of all, which is 1; for a cost network the least cost, infinite
         where every assignment is forbidden. Costs that float64 does not hold are exact in arrays of objects.
@@ -57,7 +57,7 @@ class Marginals(Mapping[str, LabelledArray], Tabled):
         The joint of each function's scope, by the index of the function.
     log10_evidence : float
         log10 of the probability of the evidence or of the partition function; -inf if it is impossible. With
-        ``maximum``, log10 of the best probability.
+        ``max_marginals``, log10 of the best probability.
     value : int, Decimal or None
         The least cost, for max-marginals of a cost network.
     notes : tuple of str
@@ -86,7 +86,7 @@ class Marginals(Mapping[str, LabelledArray], Tabled):
 
     model: Model
     status: Literal["ok", "infeasible"]
-    maximum: bool = False
+    max_marginals: bool = False
     tables: dict[str, Array] = field(default_factory=dict)
     joints: Mapping[tuple[str, ...], Array] = field(default_factory=dict)
     families: dict[int, Array] = field(default_factory=dict)
@@ -107,7 +107,7 @@ class Marginals(Mapping[str, LabelledArray], Tabled):
         """The requested joint distributions, by their sets of variables: ``joint["Storm", "Flow"]``."""
         return JointTables(self.model, self.joints)
 
-    def __getitem__(self, name: str) -> LabelledArray:
+    def __getitem__(self, name: str) -> LabeledArray:
         if name not in self.tables:
             raise MissingNameError(f"no marginal of {name!r}{meant(name, self.tables)}")
         return labelled_table(self.model, (name,), self.tables[name])
@@ -128,6 +128,7 @@ class Marginals(Mapping[str, LabelledArray], Tabled):
         ``states`` has the labels of every variable's states in the order of its numbers, or their indices.
         """
         found: dict[str, Any] = {
+            "query": "max-marginals" if self.max_marginals else "marginals",
             "status": self.status,
             "log10_evidence": _finite(self.log10_evidence),
             "marginals": {name: plain_table(table) for name, table in self.tables.items()},
@@ -162,7 +163,7 @@ class Marginals(Mapping[str, LabelledArray], Tabled):
         return posterior_bars(
             f"{len(self)} variables",
             [(name, self.labels(name), self.tables[name]) for name in self._first_names()],
-            "best that is possible" if self.maximum else "probability",
+            "best that is possible" if self.max_marginals else "probability",
             self.asked.evidence if self.asked else (),
         )
 
@@ -174,7 +175,7 @@ class Marginals(Mapping[str, LabelledArray], Tabled):
         ModelError
             If these are max-marginals, which are no distributions.
         """
-        if self.maximum:
+        if self.max_marginals:
             raise ModelError("max-marginals are not distributions; plot the marginals instead")
         seen = self.asked.evidence if self.asked else {}
         hard = {name: state for name, state in seen.items() if not isinstance(state, list)}
@@ -182,7 +183,7 @@ class Marginals(Mapping[str, LabelledArray], Tabled):
 
     def cells(self) -> Iterator[tuple[Any, ...]]:
         """Yield headings, then a row for each state of each variable."""
-        yield "variable", "state", "value" if self.maximum else "probability"
+        yield "variable", "state", "value" if self.max_marginals else "probability"
         for name, table in self.tables.items():
             yield from ((name, label, p) for label, p in zip(self.labels(name), table.tolist(), strict=True))
 
@@ -213,8 +214,13 @@ class Marginals(Mapping[str, LabelledArray], Tabled):
         if self.log10_evidence is None:
             return "cost", str(self.value)
         if self.model.kind != "bayes":
-            return "best product" if self.maximum else "partition function", f"log10 {logarithm(self.log10_evidence)}"
-        return "best probability" if self.maximum else "probability of the evidence", power_of_ten(self.log10_evidence)
+            return (
+                "best product" if self.max_marginals else "partition function",
+                f"log10 {logarithm(self.log10_evidence)}",
+            )
+        return "best probability" if self.max_marginals else "probability of the evidence", power_of_ten(
+            self.log10_evidence
+        )
 
     def _note_lines(self) -> Iterator[str]:
         for text in self.notes:
@@ -267,15 +273,15 @@ def posterior_bars(
     return Html(f"<table>{caption}{''.join(lines)}</table>", title)
 
 
-def marginals_before(stored: Mapping[str, Any], model: Model, *, maximum: bool) -> Marginals:
+def marginals_before(stored: Mapping[str, Any], model: Model, *, max_marginals: bool) -> Marginals:
     """Rebuild an answer from the dictionary that :meth:`Marginals.to_dict` returned."""
     log10, value = stored["log10_evidence"], stored.get("value")
-    if log10 is None and (model.kind != "cost" or not maximum):
+    if log10 is None and (model.kind != "cost" or not max_marginals):
         log10 = -np.inf
     return Marginals(
         model,
         stored["status"],
-        maximum,
+        max_marginals,
         {name: _table(found) for name, found in stored["marginals"].items()},
         {tuple(found["variables"]): _table(found["table"]) for found in stored.get("joint", [])},
         {int(f): _table(found) for f, found in stored.get("families", {}).items()},

@@ -43,7 +43,7 @@ _QUESTIONS = (
     ("partition of a Markov network", "solve @uai/uai2014/Grids_11.uai --query partition"),
     ("marginals", "marginals @bn/munin.bif.gz"),
     ("marginals, an example", "marginals diagnosis"),
-    ("max-marginals", "marginals @wcsp/spot5/54.wcsp --max"),
+    ("max-marginals", "marginals @wcsp/spot5/54.wcsp --max-marginals"),
     ("count", "solve frequency --query count"),
     ("count of clauses", "solve @wcsp/iscas89/c432.wcsp.xz --query count"),
     ("bound", "bound @uai/uai2014map/Grids_28.uai.xz --z 8"),

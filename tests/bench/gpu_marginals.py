@@ -219,9 +219,11 @@ def scaling(counts: list[int]) -> None:
 
         return run
 
-    def slices(client: Any, count: int, maximum: bool) -> Callable[[], tuple[float, float]]:
+    def slices(client: Any, count: int, max_marginals: bool) -> Callable[[], tuple[float, float]]:
         def run() -> tuple[float, float]:
-            found = bucketflow.marginals(large, client=client, gpus=count, gpu_memory="4GB", maximum=maximum)
+            found = bucketflow.marginals(
+                large, client=client, gpus=count, gpu_memory="4GB", max_marginals=max_marginals
+            )
             assert found.log10_evidence is not None
             return found.seconds["run"], found.log10_evidence
 

@@ -305,7 +305,7 @@ def ranked_rows(names: str, most: int, seconds: float) -> Iterator[Row]:
 
 
 def _all_optima(model: Model) -> int:
-    return sum(1 for _ in bucketflow.best(model, within=0, count=True))
+    return sum(1 for _ in bucketflow.best(model, within=0, count_optimal=True))
 
 
 def _toulbar2(model: Model) -> int:

@@ -125,10 +125,10 @@ def test_two_gpus_propagate_parts_of_a_tree(monkeypatch: pytest.MonkeyPatch) -> 
     free = {"start_seconds": 0.0, "part_seconds": 0.0, "device_link_bytes_per_second": 1e30}
     with gpu_client(2) as client, PlanningPolicy.using(**free):
         for kind in ("markov", "cost"):
-            model, maximum = branching(kind), kind == "cost"
-            found = bucketflow.marginals(model, maximum=maximum, client=client, gpus=2)
+            model, max_marginals = branching(kind), kind == "cost"
+            found = bucketflow.marginals(model, max_marginals=max_marginals, client=client, gpus=2)
             assert found.plan is not None
             assert found.plan.parts is not None
             assert found.plan.device
-            for name, table in bucketflow.marginals(model, maximum=maximum).items():
+            for name, table in bucketflow.marginals(model, max_marginals=max_marginals).items():
                 assert found[name] == pytest.approx(table, rel=1e-12, abs=1e-15)

@@ -120,10 +120,10 @@ def test_batches_are_spread_and_stay_in_order(
 
 @pytest.mark.parametrize("kind", ["markov", "cost"])
 def test_slices_are_spread_and_resumable(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    model, maximum = grid(4, 4, 5, kind), kind == "cost"
-    expected = bucketflow.marginals(model, maximum=maximum)
+    model, max_marginals = grid(4, 4, 5, kind), kind == "cost"
+    expected = bucketflow.marginals(model, max_marginals=max_marginals)
     with cluster("gpu-a", "gpu-c", threads=3) as client:
-        asked: dict[str, Any] = {"client": client, "gpus": "all", "maximum": maximum}
+        asked: dict[str, Any] = {"client": client, "gpus": "all", "max_marginals": max_marginals}
         whole = bucketflow.marginals(model, **asked)
         assert whole.plan is not None
         assert sum(Watched.used.values()) == 1, "one propagation, on one device"
@@ -163,14 +163,14 @@ def branching(kind: str) -> bucketflow.Model:
 def test_subtrees_are_parts_on_devices_where_that_pays(
     kind: str, names: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model, maximum = branching(kind), kind == "cost"
-    expected = bucketflow.marginals(model, maximum=maximum)
+    model, max_marginals = branching(kind), kind == "cost"
+    expected = bucketflow.marginals(model, max_marginals=max_marginals)
     monkeypatch.setitem(FREE, "gpu-d", 1 << 34)
     monkeypatch.setattr(worker_parts, "CORES_OF_A_DEVICE", 1)
     busy: set[str] = set()
     with cluster(*names, threads=3) as client, device(monkeypatch, least_cells=1) as there:
         there.on_step = lambda: busy.add(get_worker().name)
-        asked: dict[str, Any] = {"client": client, "gpus": "all", "maximum": maximum}
+        asked: dict[str, Any] = {"client": client, "gpus": "all", "max_marginals": max_marginals}
         with PlanningPolicy.using(start_seconds=1e6):
             one = bucketflow.marginals(model, **asked)
         assert one.plan is not None

@@ -299,8 +299,8 @@ def test_a_job_that_fails_says_why(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("query", "kind"), [("marginals", "markov"), ("max-marginals", "cost")])
 def test_marginals_come_back_as_they_were(tmp_path: Path, query: str, kind: str) -> None:
     model = grid(3, 3, 3, kind)
-    found = bucketflow.marginals(model, maximum=query == "max-marginals", joint=[("x0", "x4")])
-    again = marginals_before(json.loads(found.to_json()), model, maximum=found.maximum)
+    found = bucketflow.marginals(model, max_marginals=query == "max-marginals", joint=[("x0", "x4")])
+    again = marginals_before(json.loads(found.to_json()), model, max_marginals=found.max_marginals)
     assert again.to_json() == found.to_json() or again.plan is None
     for name, table in found.items():
         assert np.array_equal(again[name], table)

@@ -70,7 +70,7 @@ def client() -> Iterator[Client]:
 
 def answers(model: bucketflow.Model, query: str, **options: Any) -> Any:
     if query in ("marginals", "max-marginals"):
-        return bucketflow.marginals(model, maximum=query == "max-marginals", joint=[("x0", "x1")], **options)
+        return bucketflow.marginals(model, max_marginals=query == "max-marginals", joint=[("x0", "x1")], **options)
     return bucketflow.solve(model, query, method="dense", **options)
 
 

@@ -175,7 +175,7 @@ def test_single_questions() -> None:
 @pytest.mark.parametrize("kind", ["sums", "max", "cost"])
 def test_slices_and_max_marginals(kind: str, parts: int) -> None:
     model = mixed_grid(4, 5, 6, "cost" if kind == "cost" else "markov")
-    asked: dict[str, Any] = {"maximum": kind != "sums", "joint": ("x0", "x4"), "evidence": {"x7": 1}}
+    asked: dict[str, Any] = {"max_marginals": kind != "sums", "joint": ("x0", "x4"), "evidence": {"x7": 1}}
     expected = bucketflow.marginals(model, **asked)
     whole = bucketflow.marginals(model, **asked, gpus=1)
     assert whole.plan is not None

@@ -111,7 +111,7 @@ class CircuitEngine:
 
 
 @dataclass
-class MaximisedCircuit(CircuitEngine):
+class MaximizedCircuit(CircuitEngine):
     """Marginal MAP: outer variables are decided before all others, and the best of their states are taken.
 
     A component that the search meets again has the same best states, because it shares no variable with the rest of the
@@ -144,7 +144,7 @@ class MaximisedCircuit(CircuitEngine):
         return evaluated(self.asking, found)
 
 
-class OuterCircuitEngine(MaximisedCircuit):
+class OuterCircuitEngine(MaximizedCircuit):
     """The same in turns with a sweep; where a time is given, bounds have a look first, and then ask for it."""
 
     def bid(self) -> Bid:

@@ -40,7 +40,7 @@ from ...results.result import Result
 from ..question import Question, question_of
 from ..question_sizes import spare_bytes
 from .asking import Asking
-from .circuit_engine import MaximisedCircuit
+from .circuit_engine import MaximizedCircuit
 from .left_question import options_of_left, sum_observed
 from .model_left import OuterFunctions
 from .outer_search import OuterSearch, outer_search
@@ -130,7 +130,7 @@ class InnerBounds:
 
     def _has_circuit(self) -> bool:
         """Whether a search of clauses that decides outer variables first is soon through; it has the best states."""
-        circuit = MaximisedCircuit(self.asking)
+        circuit = MaximizedCircuit(self.asking)
         bid, seconds = circuit.bid(), OuterPolicy.current().circuit_share * (self.until - time.perf_counter())
         if isinstance(bid, str) or bid.compiling_seconds > seconds:
             return False

@@ -358,9 +358,9 @@ def make_rows_gpu_case(folder: Path) -> Case:
 def make_rows_marginals_case(folder: Path) -> Case:
     """The same for least costs of every state."""
     path, run = _ring(folder), folder / "whole"
-    found = bucketflow.marginals(bucketflow.load(path), maximum=True, fit="spill", workdir=run, **_ROWS)
+    found = bucketflow.marginals(bucketflow.load(path), max_marginals=True, fit="spill", workdir=run, **_ROWS)
     case = _rows_case(path, run, found.to_dict()["marginals"], "marginals by rows")
-    return replace(case, command="marginals", options=(*case.options, "--max"), shows="marginals")
+    return replace(case, command="marginals", options=(*case.options, "--max-marginals"), shows="marginals")
 
 
 def _ring(folder: Path) -> Path:

@@ -92,7 +92,9 @@ def _marginals(model: bucketflow.Model, asked: dict[str, Any], options: dict[str
     if by == "compiled":
         found = _compiled(model, evidence, options).marginals()
     else:
-        found = bucketflow.marginals(model, evidence=evidence, maximum=asked["query"] == "max-marginals", **options)
+        found = bucketflow.marginals(
+            model, evidence=evidence, max_marginals=asked["query"] == "max-marginals", **options
+        )
     value = found.log10_evidence if found.log10_evidence is not None else found.value
     return {"end": "answered", "value": "infeasible" if value is None else float(value), **_turns(found)}
 

@@ -113,7 +113,7 @@ def test_all_within_a_distance_and_the_number_of_optima(model: Model, within: in
     exact = costs(model, {})
     least = min(exact.values(), default=0)
     with searched(search):
-        found = best(model, within=within, count=True)
+        found = best(model, within=within, count_optimal=True)
         assert found.optimal_count == sum(cost == least for cost in exact.values())
         expected = {states for states, cost in exact.items() if cost <= least + within}
         listed = [states_of(each.assignment, model) for each in found]
@@ -150,7 +150,7 @@ def test_slices_are_listed_together() -> None:
     assert len({states_of(each.assignment, model) for each in listed}) == 200
     assert costs_of_whole[0] == bucketflow.solve(model).value
     flat = Model.build("cost", {f"x{i}": 3 for i in range(9)}, [(("x0", "x1"), [[0, 1, 0]] * 3)])
-    assert best(flat, 0, count=True).optimal_count == 6 * 3**7
+    assert best(flat, 0, count_optimal=True).optimal_count == 6 * 3**7
 
 
 def test_optima_of_slices_are_counted_together() -> None:
@@ -161,7 +161,7 @@ def test_optima_of_slices_are_counted_together() -> None:
         dict.fromkeys(names, 3),
         [(tuple(names[v] for v in f.scope), f.values % 2) for f in whole.functions],
     )
-    counts = [best(model, 0, count=True, **asked).optimal_count for asked in ({}, {"memory": 20_000})]
+    counts = [best(model, 0, count_optimal=True, **asked).optimal_count for asked in ({}, {"memory": 20_000})]
     top = bucketflow.solve(model).value
     assert isinstance(top, int)
     below = Model.build("cost", dict.fromkeys(names, 3), [(tuple(names[v] for v in f.scope), f.values % 2)
@@ -228,7 +228,7 @@ def test_hidden_variables_of_wide_functions_are_not_listed_or_drawn(search: bool
         exact += f.values[every[:, f.scope[0]], every[:, f.scope[1]]]
     allowed = np.sort(exact[exact < 30])
     with searched(search):
-        found = best(model, 300, count=True)
+        found = best(model, 300, count_optimal=True)
         assert found.optimal_count == (allowed == allowed[0]).sum()
         listed = [(each.value, states_of(each.assignment, model)) for each in found]
     assert [cost for cost, _ in listed] == allowed[:300].tolist()
@@ -313,12 +313,12 @@ def test_within_any_number_is_everything(kind: Any, within: Any) -> None:
 
 def test_nothing_possible_is_nothing_listed() -> None:
     model = Model.build("cost", {"a": 2, "b": 2}, [(("a", "b"), [[5, 5], [5, 5]])], top=5)
-    found = best(model, count=True)
+    found = best(model, count_optimal=True)
     assert (found.optimal_count, [*found]) == (0, [])
 
 
 def test_probabilities_are_not_counted_and_that_is_said() -> None:
-    found = best(grid(2, 2, 2, "markov"), 1, count=True)
+    found = best(grid(2, 2, 2, "markov"), 1, count_optimal=True)
     assert found.optimal_count is None
     assert any("not counted" in note for note in found.notes)
 

@@ -225,11 +225,11 @@ def test_what_does_not_go_together_is_refused(options: list[str], why: str) -> N
 
 
 def test_counts_and_distances_that_make_no_sense_are_refused() -> None:
-    with pytest.raises(ModelError, match="count counts all optima"):
-        best(network(0), 2, diverse=2, count=True)
+    with pytest.raises(ModelError, match="count_optimal counts all optima"):
+        best(network(0), 2, diverse=2, count_optimal=True)
     with pytest.raises(ModelError, match="diverse"):
         best(network(0), 2, diverse=0)
     with pytest.raises(ModelError, match="diverse is True, which is not an integer"):
         best(network(0), 2, diverse=True)
-    with pytest.raises(ModelError, match="count is 'no'"):
-        best(network(0), 2, count="no")  # type: ignore[arg-type]
+    with pytest.raises(ModelError, match="count_optimal is 'no'"):
+        best(network(0), 2, count_optimal="no")  # type: ignore[arg-type]

@@ -157,7 +157,7 @@ def test_every_way_to_choose_lists_the_same(model: Model, limits: tuple[int, int
 def test_optima_by_rows_and_on_disk_are_not_counted_and_that_is_said() -> None:
     model = grid(3, 3, 2)
     for asked in ({"representation": "rows"}, {"fit": "spill"}):
-        found = best(model, 1, count=True, **asked)  # type: ignore[arg-type]
+        found = best(model, 1, count_optimal=True, **asked)  # type: ignore[arg-type]
         assert found.optimal_count is None
         assert any("not counted" in note for note in found.notes)
 

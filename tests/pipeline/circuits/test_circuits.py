@@ -74,7 +74,7 @@ def test_circuits_are_what_they_should_be_and_have_the_sums_and_maxima_of_brute_
     assert report.faults == ()
     assert report.count == found.count() == brute_count(model, {})
     cases = [some_evidence(model, data) for _ in range(3)]
-    (sums, (tops, states)), posteriors = (found.log10(cases), found.best(cases)), found.marginals(cases)
+    (sums, (tops, states)), posteriors = (found.log10(cases), found.optimum(cases)), found.marginals(cases)
     for k, evidence in enumerate(cases):
         worth = weights_of(model, evidence)
         if not worth:
@@ -125,7 +125,7 @@ def test_a_search_makes_circuits_of_sparse_tables() -> None:
         assert within.log10()[0] == pytest.approx(expected, abs=1e-9)
         if worth:
             possible += 1
-            assert worth[tuple(found.best([evidence])[1][0].tolist())] == pytest.approx(max(worth.values()))
+            assert worth[tuple(found.optimum([evidence])[1][0].tolist())] == pytest.approx(max(worth.values()))
             swept = bucketflow.circuit(model, method="buckets").derivatives(evidence)
             own = found.derivatives(evidence)
             assert own.keys() <= swept.keys()
@@ -295,7 +295,7 @@ def test_a_long_clause_is_a_chain_whose_variables_are_hidden(tmp_path: Path) -> 
         found = bucketflow.circuit(model)
     assert found.graph.variables.hidden > 0
     assert found.count() == brute_count(model, {})
-    assert found.best()[1].shape == (1, 8)
+    assert found.optimum()[1].shape == (1, 8)
     assert set(found.marginals()) == set(model.names)
 
 
@@ -371,7 +371,7 @@ def test_a_gpu_gives_the_same() -> None:
     found = bucketflow.circuit(bucketflow.load("diagnosis"))
     cases = {"Storm": ["no", "yes", None]}
     assert found.log10(cases, gpus=1) == pytest.approx(found.log10(cases))
-    assert (found.best(cases, gpus=1)[1] == found.best(cases)[1]).all()
+    assert (found.optimum(cases, gpus=1)[1] == found.optimum(cases)[1]).all()
     here, there = found.marginals(cases), found.marginals(cases, gpus=1)
     assert all(there[name] == pytest.approx(here[name]) for name in here)
     assert found.derivatives(gpus=1)[0] == pytest.approx(found.derivatives()[0], nan_ok=True)
@@ -499,7 +499,7 @@ def test_gates_that_do_not_fit_memory_are_on_disk_and_read_from_the_file(tmp_pat
     cases = {"x0": [0, 1, None], "x5": [2, None, None]}
     assert found.log10(cases) == pytest.approx(whole.log10(cases))
     assert found.marginals(cases)["x10"] == pytest.approx(whole.marginals(cases)["x10"])
-    assert found.best(cases)[0] == pytest.approx(whole.best(cases)[0])
+    assert found.optimum(cases)[0] == pytest.approx(whole.optimum(cases)[0])
     assert found.count() == whole.count() == 3**16
     for f, table in whole.derivatives().items():
         assert found.derivatives()[f] == pytest.approx(table)

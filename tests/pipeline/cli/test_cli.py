@@ -215,7 +215,7 @@ def odd(tmp_path: Path) -> Path:
         (["plan"], r"[/x]"),
         (["solve"], r"b\nd\x07=1"),
         (["solve", "--evidence", "[/x]=[red]l"], "[/x]=[red]l"),
-        (["marginals", "--max", "--joint", "[/x],:smile:" + "n" * 100_000], r"r\x1b[31m"),
+        (["marginals", "--max-marginals", "--joint", "[/x],:smile:" + "n" * 100_000], r"r\x1b[31m"),
     ],
 )
 def test_names_from_files_are_shown_as_they_are(odd: Path, command: list[str], shown: str) -> None:

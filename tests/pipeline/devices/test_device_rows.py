@@ -106,8 +106,8 @@ def test_posteriors(place: Any, kept: None, model: Model) -> None:
 @FEW
 @given(model=cost_models())
 def test_least_costs_of_every_state(place: Any, kept: None, model: Model) -> None:
-    found = bucketflow.marginals(model, maximum=True, representation="rows", gpus=1)
-    dense = bucketflow.marginals(model, maximum=True, representation="dense")
+    found = bucketflow.marginals(model, max_marginals=True, representation="rows", gpus=1)
+    dense = bucketflow.marginals(model, max_marginals=True, representation="dense")
     assert (found.status, found.value) == (dense.status, dense.value)
     assert all(np.array_equal(found[name], dense[name]) for name in dense)
 

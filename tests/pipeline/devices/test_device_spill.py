@@ -159,7 +159,7 @@ def test_boxes_that_do_not_fit_are_done_in_parts(
 def propagation(kind: str) -> tuple[bucketflow.Model, dict[str, Any]]:
     """A model and what is asked of it."""
     model = grid(6, 6, 3, "steep" if kind == "max" else kind)
-    return model, {"joint": ("x3", "x20"), "evidence": {"x8": 2}, "maximum": kind in ("cost", "max")}
+    return model, {"joint": ("x3", "x20"), "evidence": {"x8": 2}, "max_marginals": kind in ("cost", "max")}
 
 
 @cache

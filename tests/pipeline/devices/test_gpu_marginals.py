@@ -115,21 +115,21 @@ def test_single_questions_answer_as_on_a_cpu(model: Model) -> None:
 @given(model=st.one_of(markov_models(), bayes_models(), cost_models()))
 def test_max_marginals_answer_as_on_a_cpu(model: Model) -> None:
     names = model.names[:2]
-    expected = bucketflow.marginals(model, joint=names, maximum=True)
+    expected = bucketflow.marginals(model, joint=names, max_marginals=True)
     with only_devices():
-        equal(bucketflow.marginals(model, joint=names, maximum=True, gpus=1), expected)
+        equal(bucketflow.marginals(model, joint=names, max_marginals=True, gpus=1), expected)
 
 
 @given(model=cost_models(), data=st.data())
 def test_max_marginals_of_costs_are_bit_equal_in_slices(model: Model, data: st.DataObject) -> None:
-    expected = bucketflow.marginals(model, maximum=True)
+    expected = bucketflow.marginals(model, max_marginals=True)
     if expected.plan is None:
         return
-    whole = bucketflow.marginals(model, maximum=True, gpus=1).plan
+    whole = bucketflow.marginals(model, max_marginals=True, gpus=1).plan
     assert whole is not None
     memory = data.draw(st.integers(whole.peak_bytes // 2, whole.peak_bytes))
     try:
-        found = bucketflow.marginals(model, maximum=True, gpus=1, gpu_memory=memory)
+        found = bucketflow.marginals(model, max_marginals=True, gpus=1, gpu_memory=memory)
     except bucketflow.BudgetError:
         return
     assert found.value == expected.value
@@ -142,8 +142,8 @@ def test_costs_that_doubles_do_not_hold_are_left_to_the_cpu() -> None:
     functions = tuple(Function((v, (v + 1) % 6), rng.integers(0, 1 << 55, (3, 3))) for v in range(6))
     names = tuple(f"x{v}" for v in range(6))
     model = Model("cost", names, (3,) * 6, (None,) * 6, functions)
-    expected = bucketflow.marginals(model, maximum=True)
-    found = bucketflow.marginals(model, maximum=True, gpus=1)
+    expected = bucketflow.marginals(model, max_marginals=True)
+    found = bucketflow.marginals(model, max_marginals=True, gpus=1)
     assert found.value == expected.value
     assert all(np.array_equal(found[name], expected[name]) for name in names)
 
@@ -301,7 +301,7 @@ def test_too_little_memory_is_refused_with_both_numbers() -> None:
 @pytest.mark.parametrize("parts", [2, 4])
 def test_tables_larger_than_the_device_are_cut_into_slices(kind: str, parts: int) -> None:
     model = grid(4, 5, 6, "cost" if kind == "cost" else "markov")
-    asked: dict[str, Any] = {"maximum": kind != "markov", "joint": ("x0", "x4"), "evidence": {"x7": 1}}
+    asked: dict[str, Any] = {"max_marginals": kind != "markov", "joint": ("x0", "x4"), "evidence": {"x7": 1}}
     whole = bucketflow.marginals(model, **asked, gpus=1).plan
     assert whole is not None
     with only_devices():
@@ -433,7 +433,7 @@ def test_what_is_not_done_is_refused() -> None:
         bucketflow.compile(ring()).marginals_batch({"x0": [1]}, gpus=1)
 
 
-@pytest.mark.parametrize("way", [[], ["--max"]])
+@pytest.mark.parametrize("way", [[], ["--max-marginals"]])
 def test_the_command_line(tmp_path: Path, way: list[str]) -> None:
     """One question and a file of cases."""
     asked = ["marginals", "diagnosis", "--json", *way]

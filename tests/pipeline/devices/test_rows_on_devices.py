@@ -91,7 +91,7 @@ def star(kind: str, arms: int = 6) -> Model:
 
 def asked(model: Model, query: str, **options: Any) -> Any:
     if query in ("marginals", "max-marginals"):
-        how = {"maximum": query == "max-marginals", "joint": [tuple(model.names[:2])]}
+        how = {"max_marginals": query == "max-marginals", "joint": [tuple(model.names[:2])]}
         return bucketflow.marginals(model, representation="rows", **how, **options)
     return bucketflow.solve(model, query, representation="rows", **options)
 

@@ -100,14 +100,16 @@ def test_slices_with_the_least_bounds_first_are_divided_too(
     assert found.value == bucketflow.solve(model).value
 
 
-@pytest.mark.parametrize("maximum", [False, True])
-def test_propagations_in_slices_are_divided(there: StandIn, maximum: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("max_marginals", [False, True])
+def test_propagations_in_slices_are_divided(
+    there: StandIn, max_marginals: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(worker_parts, "CORES_OF_A_DEVICE", 1e-3)
     cards = set[int]()
     monkeypatch.setattr(device_slices, "checked_device", lambda *_: FakeMessages(cards))
-    model = grid(4, 4, 4, "cost" if maximum else "markov")
-    expected = bucketflow.marginals(model, maximum=maximum)
-    found = bucketflow.marginals(model, maximum=maximum, gpus=there.cards, fit="slice", gpu_memory=28_666)
+    model = grid(4, 4, 4, "cost" if max_marginals else "markov")
+    expected = bucketflow.marginals(model, max_marginals=max_marginals)
+    found = bucketflow.marginals(model, max_marginals=max_marginals, gpus=there.cards, fit="slice", gpu_memory=28_666)
     assert found.plan is not None
     assert found.plan.slices >= there.cards
     assert len(cards) > 1

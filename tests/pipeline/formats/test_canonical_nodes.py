@@ -140,7 +140,7 @@ def test_hidden_chance_has_no_best_assignment(read: Read, query: str) -> None:
     with pytest.raises(ModelError, match=rf"a\.xdsl:1: the table of 'Pain' would have {2**61} entries.* no {query}"):
         bucketflow.solve(read(wide_noisy_or(60), "a.xdsl"), query)
     with pytest.raises(ModelError, match="no max-marginals"):
-        bucketflow.marginals(read(wide_noisy_or(60), "a.xdsl"), maximum=True)
+        bucketflow.marginals(read(wide_noisy_or(60), "a.xdsl"), max_marginals=True)
 
 
 def test_evidence_names_no_hidden_variable(read: Read) -> None:

@@ -238,7 +238,7 @@ def test_projections_are_kept_from_no_file_without_a_word(tmp_path: Path) -> Non
     for ask in (bucketflow.compile, lambda m: bucketflow.bound(m, "partition"), bucketflow.marginals):
         with pytest.raises(ModelError, match="would be over all: take that out of the file if all are meant"):
             ask(model)
-    most = bucketflow.marginals(model, maximum=True)
+    most = bucketflow.marginals(model, max_marginals=True)
     assert most["x3"].tolist() == [1, 1]
 
 

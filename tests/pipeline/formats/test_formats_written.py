@@ -226,7 +226,7 @@ def test_a_clause_of_many_variables_is_written_by_its_rows(tmp_path: Path) -> No
         save(model, tmp_path / f"b.{suffix}")
         again = load(tmp_path / f"b.{suffix}")
         assert [f.rows is not None for f in again.functions] == [True, False, False]
-        assert bucketflow.marginals(again, maximum=True).value == 0
+        assert bucketflow.marginals(again, max_marginals=True).value == 0
         assert bucketflow.solve(again, "count", method="dense").value == 2**70 - 1
 
 

@@ -97,7 +97,7 @@ def check_every_answer(model: Model, wanted: Costs, dims: Sequence[int]) -> None
     assert result.value == min(wanted.values())
     assert [*(result.assignment or {})] == [*names]
     assert wanted[tuple(map(int, (result.assignment or {}).values()))] == result.value
-    found = bucketflow.marginals(model, maximum=True)
+    found = bucketflow.marginals(model, max_marginals=True)
     assert [*found] == [*names]
     for v, name in enumerate(names):
         for state in range(dims[v]):

@@ -36,8 +36,8 @@ def test_hidden_variables_are_in_no_answer(path: Path) -> None:
     assert result.value == 0
     assert [*(result.assignment or {})] == [*model.own_names]
     assert bucketflow.solve(model, "count").value == 66 + 220 + 495
-    assert [*bucketflow.marginals(model, maximum=True)] == [*model.own_names]
-    assert [*bucketflow.marginals(model, maximum=True, variables=["x3"])] == ["x3"]
+    assert [*bucketflow.marginals(model, max_marginals=True)] == [*model.own_names]
+    assert [*bucketflow.marginals(model, max_marginals=True, variables=["x3"])] == ["x3"]
 
 
 def test_projected_counts_and_best_assignments_have_none(path: Path) -> None:
@@ -66,7 +66,7 @@ def test_hidden_variables_have_no_evidence(path: Path, tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="'hidden0', which is not a variable of the model"):
         bucketflow.solve(model, evidence={"hidden0": 1})
     with pytest.raises(ModelError, match="'hidden0' is not a variable of the model"):
-        bucketflow.marginals(model, maximum=True, variables=["hidden0"])
+        bucketflow.marginals(model, max_marginals=True, variables=["hidden0"])
     (tmp_path / "a.evid").write_text(f"1 {N} 0")
     with pytest.raises(FormatError, match=f"a variable from 0 to {N - 1}"):
         load_evidence(tmp_path / "a.evid", model)

@@ -92,7 +92,7 @@ def test_derivatives_beside_a_run_directory(tmp_path: Path) -> None:
 
 def test_only_sums_have_derivatives() -> None:
     with pytest.raises(ModelError, match="not for max-marginals"):
-        bucketflow.marginals(grid(2, 2, 2, "markov"), derivatives=True, maximum=True)
+        bucketflow.marginals(grid(2, 2, 2, "markov"), derivatives=True, max_marginals=True)
     with pytest.raises(ModelError, match="no marginal probabilities"):
         bucketflow.marginals(grid(2, 2, 2), derivatives=True)
 

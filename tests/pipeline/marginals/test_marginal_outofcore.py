@@ -90,20 +90,24 @@ def joined(*models: Model) -> Model:
 
 
 @settings(max_examples=40)
-@given(case=asked(st.one_of(PROBABILITIES, cost_models())), maximum=st.booleans())
-def test_random_networks(case: tuple[Model, dict[str, int], list[str]], maximum: bool) -> None:
+@given(case=asked(st.one_of(PROBABILITIES, cost_models())), max_marginals=st.booleans())
+def test_random_networks(case: tuple[Model, dict[str, int], list[str]], max_marginals: bool) -> None:
     model, evidence, names = case
-    options: dict[str, Any] = {"evidence": evidence, "joint": [names], "maximum": maximum or model.kind == "cost"}
+    options: dict[str, Any] = {
+        "evidence": evidence,
+        "joint": [names],
+        "max_marginals": max_marginals or model.kind == "cost",
+    }
     whole = bucketflow.marginals(model, **options)
     for found in spilled(model, **options):
-        same(found, whole, rel=1e-11 if options["maximum"] else 1e-12)
+        same(found, whole, rel=1e-11 if options["max_marginals"] else 1e-12)
 
 
 @pytest.mark.parametrize("kind", ["markov", "steep", "cost", "max"])
 def test_many_boxes(kind: str, in_force: InForce) -> None:
     in_force(BudgetPolicy, stored_runs=())  # all large tables are stored, so that there are many stages
     model = grid(6, 6, 4, "steep" if kind == "max" else kind)
-    options: dict[str, Any] = {"joint": ("x3", "x20"), "evidence": {"x8": 2}, "maximum": kind in ("cost", "max")}
+    options: dict[str, Any] = {"joint": ("x3", "x20"), "evidence": {"x8": 2}, "max_marginals": kind in ("cost", "max")}
     whole = bucketflow.marginals(model, **options)
     most = tasks = 0
     for found in cut(model, **options):
@@ -115,15 +119,15 @@ def test_many_boxes(kind: str, in_force: InForce) -> None:
     assert tasks > 50
 
 
-@pytest.mark.parametrize("maximum", [False, True])
-def test_boxes_that_fix_what_their_stage_eliminates(maximum: bool, in_force: InForce) -> None:
+@pytest.mark.parametrize("max_marginals", [False, True])
+def test_boxes_that_fix_what_their_stage_eliminates(max_marginals: bool, in_force: InForce) -> None:
     """Their shares of tables are added up on both ways."""
     model = grid(4, 4, 4, "markov")
-    whole = bucketflow.marginals(model, tree="bucket", maximum=maximum)
+    whole = bucketflow.marginals(model, tree="bucket", max_marginals=max_marginals)
     assert whole.plan is not None
     in_force(BudgetPolicy, margin_bytes=1 << 8, chunk_bytes=(1 << 10, 1 << 12), stored_runs=())
     memory = model.nbytes + whole.plan.peak_bytes // 8 + (1 << 8)
-    found = bucketflow.marginals(model, tree="bucket", maximum=maximum, fit="spill", memory=memory)
+    found = bucketflow.marginals(model, tree="bucket", max_marginals=max_marginals, fit="spill", memory=memory)
     same(found, whole, rel=1e-12)
     assert found.plan is not None
     assert found.plan.spill is not None
@@ -209,14 +213,19 @@ def test_some_variables_visit_some_stages() -> None:
 
 
 @pytest.mark.usefixtures("compiled_at_once")
-@pytest.mark.parametrize("maximum", [False, True])
-def test_measured_peak_is_within_the_plan(maximum: bool) -> None:
+@pytest.mark.parametrize("max_marginals", [False, True])
+def test_measured_peak_is_within_the_plan(max_marginals: bool) -> None:
     model = grid(10, 10, 4, "markov")
-    plan = bucketflow.marginals(model, maximum=maximum, threads=1).plan
+    plan = bucketflow.marginals(model, max_marginals=max_marginals, threads=1).plan
     assert plan is not None
-    assert [*cut(grid(6, 6, 4, "markov"), (3,), maximum=maximum)]  # imports and compiled kernels
+    assert [*cut(grid(6, 6, 4, "markov"), (3,), max_marginals=max_marginals)]  # imports and compiled kernels
     for share in (2, 6):
-        options: dict[str, Any] = {"maximum": maximum, "threads": 1, "fit": "spill", "memory": plan.peak_bytes // share}
+        options: dict[str, Any] = {
+            "max_marginals": max_marginals,
+            "threads": 1,
+            "fit": "spill",
+            "memory": plan.peak_bytes // share,
+        }
         gc.collect()
         peak, found = traced(
             lambda options=options: bucketflow.marginals(model, **options),
@@ -230,15 +239,15 @@ def test_measured_peak_is_within_the_plan(maximum: bool) -> None:
 
 @pytest.mark.usefixtures("compiled_at_once")
 @pytest.mark.parametrize("runs", [(), BudgetPolicy.stored_runs])
-@pytest.mark.parametrize("maximum", [False, True])
+@pytest.mark.parametrize("max_marginals", [False, True])
 def test_every_task_is_within_its_plan(
-    maximum: bool, runs: tuple[int, ...], monkeypatch: pytest.MonkeyPatch, in_force: InForce
+    max_marginals: bool, runs: tuple[int, ...], monkeypatch: pytest.MonkeyPatch, in_force: InForce
 ) -> None:
     """Each box of both ways by itself needs at most what the plan says; with all large tables stored, and with few."""
     in_force(BudgetPolicy, stored_runs=runs)
     model = grid(9, 9, 4, "markov")
-    options: dict[str, Any] = {"maximum": maximum, "threads": 1, "tree": "bucket", "fit": "spill"}
-    plan = bucketflow.plan(model, "max-marginals" if maximum else "marginals", threads=1, tree="bucket")
+    options: dict[str, Any] = {"max_marginals": max_marginals, "threads": 1, "tree": "bucket", "fit": "spill"}
+    plan = bucketflow.plan(model, "max-marginals" if max_marginals else "marginals", threads=1, tree="bucket")
     assert plan is not None
     options["memory"] = BudgetPolicy.margin_bytes + plan.peak_bytes // 3
     plan = bucketflow.marginals(model, **options).plan

@@ -56,7 +56,7 @@ def small_groups(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("kind", ["markov", "steep", "cost", "max"])
 def test_a_finished_run_is_only_read(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model = grid(6, 6, 3, "steep" if kind == "max" else kind)
-    asked: dict[str, Any] = {"maximum": kind in ("cost", "max"), "joint": ("x0", "x35"), "evidence": {"x7": 1}}
+    asked: dict[str, Any] = {"max_marginals": kind in ("cost", "max"), "joint": ("x0", "x35"), "evidence": {"x7": 1}}
     whole = bucketflow.marginals(model, **asked)
     options = {**asked, "fit": "slice", "memory": sliced(model, **asked), "workdir": tmp_path / "run"}
     first = bucketflow.marginals(model, **options)
@@ -110,7 +110,7 @@ def test_another_question_is_refused(tmp_path: Path) -> None:
         (model, {"evidence": {"x0": [1, 2, 3], "x1": 0}}, "evidence"),
         (model, {"evidence": {"x0": [1, 2, 3]}, "variables": ["x1"]}, "variables"),
         (model, {"evidence": {"x0": [1, 2, 3]}, "joint": ("x1", "x2")}, "joints"),
-        (model, {"evidence": {"x0": [1, 2, 3]}, "maximum": True}, "query"),
+        (model, {"evidence": {"x0": [1, 2, 3]}, "max_marginals": True}, "query"),
     ]
     for other, asked, what in changed:
         with pytest.raises(bucketflow.IncompatibleRunError, match=f"its {what} is"):

@@ -100,7 +100,7 @@ def test_asking_for_some_prunes_and_agrees(case: tuple[Model, dict[str, int], li
 @given(case=asked(st.one_of(cost_models(), PROBABILITIES)))
 def test_max_marginals(case: tuple[Model, dict[str, int], list[str]]) -> None:
     model, evidence, joint = case
-    found = bucketflow.marginals(model, evidence=evidence, joint=joint, maximum=True)
+    found = bucketflow.marginals(model, evidence=evidence, joint=joint, max_marginals=True)
     cells = brute_logs(model, evidence, joint)
     best = np.empty(cells.shape)
     for i in np.ndindex(*cells.shape):

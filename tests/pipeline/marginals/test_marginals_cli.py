@@ -35,6 +35,7 @@ def test_posteriors_as_json() -> None:
     shown = {
         "model",
         "evidence",
+        "query",
         "status",
         "log10_evidence",
         "marginals",
@@ -46,6 +47,7 @@ def test_posteriors_as_json() -> None:
         "peak_rss_bytes",
     }
     assert set(found) == shown
+    assert found["query"] == "marginals"
     assert [(turn["engine"], turn["ended"]) for turn in found["tried"]] == [("sweep", "answered")]
     assert found["states"] == {"Storm": ["no", "yes"], "Season": ["winter", "spring", "summer", "autumn"]}
     assert found["status"] == "ok"
@@ -67,7 +69,7 @@ def test_joints_are_shown() -> None:
 
 def test_max_marginals_of_costs() -> None:
     best = bucketflow.solve(bucketflow.load(example_path("satellite")))
-    found = json.loads(run("satellite", "--max", "--json"))
+    found = json.loads(run("satellite", "--max-marginals", "--json"))
     assert found["value"] == best.value
     costs = [c for table in found["marginals"].values() for c in table if c is not None]
     assert min(costs) == max(costs) or min(costs) == best.value or max(costs) == best.value
@@ -171,7 +173,7 @@ def test_usage(tmp_path: Path) -> None:
     assert "--cases needs --out" in run("diagnosis", "--cases", "x.csv", code=2)
     missing = run("diagnosis", "--cases", tmp_path / "none.csv", "--out", tmp_path / "o.csv", code=2)
     assert "found No such file or directory" in missing
-    assert "--variables only" in run("diagnosis", "--cases", "x.csv", "--out", "o.csv", "--max", code=2)
+    assert "--variables only" in run("diagnosis", "--cases", "x.csv", "--out", "o.csv", "--max-marginals", code=2)
     (tmp_path / "cases.csv").write_text(CASES)
     assert ".jsonl" in run("diagnosis", "--cases", tmp_path / "cases.csv", "--out", "o.txt", code=2)
 

@@ -57,9 +57,9 @@ def test_no_other_heuristic_has_a_say_one_way(rule: OrderName) -> None:
 @pytest.mark.parametrize("query", ["marginals", "max-marginals"])
 def test_marginals_are_the_same_by_every_order(query: str) -> None:
     model = grid(4, 4, 3, "markov")
-    expected = bucketflow.marginals(model, maximum=query == "max-marginals")
+    expected = bucketflow.marginals(model, max_marginals=query == "max-marginals")
     for rule in RULES:
-        found = bucketflow.marginals(model, maximum=query == "max-marginals", order=rule)
+        found = bucketflow.marginals(model, max_marginals=query == "max-marginals", order=rule)
         for name in expected:
             assert found[name] == pytest.approx(expected[name], rel=1e-9)
 
@@ -72,7 +72,7 @@ def test_marginals_are_the_same_by_every_order(query: str) -> None:
         lambda model: bucketflow.solve(model, order="best", time=1),
         lambda model: bucketflow.bound(model, order="best"),
         lambda model: bucketflow.plan(model, order="best"),
-        lambda model: bucketflow.marginals(model, maximum=True, order="best"),
+        lambda model: bucketflow.marginals(model, max_marginals=True, order="best"),
         lambda model: bucketflow.compile(grid(2, 2, 2, "markov"), order="best"),
     ],
 )

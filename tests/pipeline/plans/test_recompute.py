@@ -43,17 +43,17 @@ def test_a_plan_that_makes_messages_again_finds_the_same(model: Model, data: st.
 
 
 @pytest.mark.usefixtures("compiled_at_once")
-@pytest.mark.parametrize("maximum", [False, True])
+@pytest.mark.parametrize("max_marginals", [False, True])
 @pytest.mark.parametrize("share", [2.0, 2.5])
-def test_posteriors_of_a_long_grid_fit_a_part_of_their_memory(share: float, maximum: bool) -> None:
+def test_posteriors_of_a_long_grid_fit_a_part_of_their_memory(share: float, max_marginals: bool) -> None:
     model = grid(8, 24, 3, "markov")
-    whole = bucketflow.marginals(model, threads=1, maximum=maximum)
+    whole = bucketflow.marginals(model, threads=1, max_marginals=max_marginals)
     assert whole.plan is not None
     memory = int(whole.plan.peak_bytes / share)
-    found = bucketflow.marginals(model, threads=1, maximum=maximum, memory=memory, fit="slice")
+    found = bucketflow.marginals(model, threads=1, max_marginals=max_marginals, memory=memory, fit="slice")
     tracemalloc.start()
     try:
-        bucketflow.marginals(model, threads=1, maximum=maximum, memory=memory, fit="slice")
+        bucketflow.marginals(model, threads=1, max_marginals=max_marginals, memory=memory, fit="slice")
         used = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

@@ -59,7 +59,7 @@ def test_the_plan_of_marginals_that_is_printed_is_the_one_that_runs(
     }
     options = ["--joint", "x1,x30", "--evidence", "x0=1", "--tree", "bucket", *budgets[way]]
     shown = printed("plan", path, "--query", query, *options)
-    answer = printed("marginals", path, *options, *(["--max"] if kind == "cost" else []))
+    answer = printed("marginals", path, *options, *(["--max-marginals"] if kind == "cost" else []))
     assert shown["query"] == query
     assert shown["plan"].items() >= {**answer["plan"], "steps": shown["plan"]["steps"]}.items()
     assert shown["plan"]["way"] == way

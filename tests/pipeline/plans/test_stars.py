@@ -68,7 +68,7 @@ def test_many_features(features: int) -> None:
         for found in answers:
             assert found.log10_evidence == pytest.approx(log10)
             assert found[name] == pytest.approx(p)
-    assert bucketflow.marginals(model, evidence=evidence, maximum=True)["x0"].max() == 1.0
+    assert bucketflow.marginals(model, evidence=evidence, max_marginals=True)["x0"].max() == 1.0
 
 
 def test_plans_grow_with_the_number_of_features() -> None:

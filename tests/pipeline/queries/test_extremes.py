@@ -131,7 +131,7 @@ def check_marginals(model: Model, rng: random.Random) -> None:
     joint = rng.sample(names, min(2, len(names)))
     found = bucketflow.marginals(model, evidence=evidence, joint=[joint])
     check_posteriors(found, exact, names)
-    most = bucketflow.marginals(model, evidence=evidence, maximum=True)
+    most = bucketflow.marginals(model, evidence=evidence, max_marginals=True)
     assert most.status == found.status
     if exact.weights:
         assert same(found.joint[tuple(joint)], exact.table(joint, sum))
@@ -225,12 +225,12 @@ def check_costs(model: Model, rng: random.Random) -> None:
     evidence = findings(rng, model, soft=False)
     exact = costs(model, evidence)
     if span(model) >= 2**61:
-        for ask in (bucketflow.solve, partial(bucketflow.marginals, maximum=True)):
+        for ask in (bucketflow.solve, partial(bucketflow.marginals, max_marginals=True)):
             with suppress(ModelError):  # where no bound proves that sums fit 64 bits
                 assert ask(model, evidence=evidence).value == min(exact.values(), default=None)
         return
     best = bucketflow.solve(model, "optimum", evidence=evidence)
-    least = bucketflow.marginals(model, evidence=evidence, maximum=True)
+    least = bucketflow.marginals(model, evidence=evidence, max_marginals=True)
     assert best.value == (min(exact.values()) if exact else None)
     if not exact:
         assert best.status == least.status == "infeasible"
@@ -346,11 +346,11 @@ def test_least_costs_keep_their_last_digit_in_parts(fit: str) -> None:
     functions = [Function(e, rng.integers(2**56, 2**57, (3, 3))) for e in edges]
     functions[0].values[0, 1] = 2**62
     model = named_model("cost", [3] * 8, functions)
-    whole = bucketflow.marginals(model, maximum=True)
+    whole = bucketflow.marginals(model, max_marginals=True)
     assert whole.plan is not None
     peak = whole.plan.peak_bytes
     memory = peak * 3 // 4 if fit == "slice" else BudgetPolicy.margin_bytes + 4 * model.nbytes + peak // 3
-    parts = bucketflow.marginals(model, maximum=True, fit=fit, memory=memory)
+    parts = bucketflow.marginals(model, max_marginals=True, fit=fit, memory=memory)
     assert parts.plan is not None
     assert parts.plan.slices > 1 or parts.plan.spill is not None
     exact = costs(model, {})
@@ -364,7 +364,7 @@ def test_least_costs_keep_their_last_digit_in_parts(fit: str) -> None:
 def test_decimal_costs_keep_their_last_digit() -> None:
     unary = np.array([9007199254740993, 2**62, 12, 1234567890123456789])
     model = replace(named_model("cost", [4], [Function((0,), unary)]), decimals=2)
-    found = bucketflow.marginals(model, maximum=True)
+    found = bucketflow.marginals(model, max_marginals=True)
     expected = [Decimal("90071992547409.93"), math.inf, Decimal("0.12"), Decimal("12345678901234567.89")]
     assert found["x0"].tolist() == expected
     printed = ["90071992547409.93", None, 0.12, "12345678901234567.89"]

@@ -125,11 +125,13 @@ def test_a_bound_that_is_given_holds_to_the_last_unit(method: Any) -> None:
             assert limited.status != "infeasible" or given < best or not exact
 
 
-@pytest.mark.parametrize("asked", [{"representation": "rows"}, {"fit": "slice", "memory": 700}, {"maximum": True}])
+@pytest.mark.parametrize(
+    "asked", [{"representation": "rows"}, {"fit": "slice", "memory": 700}, {"max_marginals": True}]
+)
 def test_sweeps_are_exact_however_they_run(asked: dict[str, Any]) -> None:
     for model in models():
         exact = costs(model, {})
-        ask = bucketflow.marginals if asked.get("maximum") else bucketflow.solve
+        ask = bucketflow.marginals if asked.get("max_marginals") else bucketflow.solve
         memory = asked.get("memory", 1 << 30) + 2 * model.nbytes
         found = ask(model, **{**asked, "memory": memory})
         assert found.value == min(exact.values(), default=None)

@@ -67,8 +67,8 @@ def test_notes_of_the_way_come_behind(tmp_path: Path) -> None:
 
 def test_marginals_bounds_and_agents_have_the_notes(tmp_path: Path) -> None:
     model = noted_model("bayes")
-    for maximum in (False, True):
-        found = bucketflow.marginals(model, maximum=maximum)
+    for max_marginals in (False, True):
+        found = bucketflow.marginals(model, max_marginals=max_marginals)
         assert found.to_dict()["notes"] == ["first", "second"]
         assert {"note: first", "note: second"} < set(repr(found).splitlines())
     assert bucketflow.marginals(model, representation="rows").notes == ("first", "second")
@@ -104,7 +104,7 @@ def test_notes_are_no_part_of_a_model() -> None:
 
 
 @pytest.mark.parametrize(
-    "command", ["solve", "solve --query count", "bound", "plan", "info", "marginals --max", "solve --time 0"]
+    "command", ["solve", "solve --query count", "bound", "plan", "info", "marginals --max-marginals", "solve --time 0"]
 )
 def test_commands_print_notes_once(noisy: Path, command: str) -> None:
     name, *options = command.split()

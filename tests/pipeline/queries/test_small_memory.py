@@ -89,16 +89,16 @@ def check_mmap(model: Model, evidence: Evidence, names: list[str], memory: int) 
 
 
 def check_marginals(model: Model, evidence: Evidence, names: list[str], memory: int) -> None:
-    _check_posteriors(model, evidence, names, memory, maximum=False)
+    _check_posteriors(model, evidence, names, memory, max_marginals=False)
 
 
 def check_max_marginals(model: Model, evidence: Evidence, names: list[str], memory: int) -> None:
-    _check_posteriors(model, evidence, names, memory, maximum=True)
+    _check_posteriors(model, evidence, names, memory, max_marginals=True)
 
 
-def _check_posteriors(model: Model, evidence: Evidence, names: list[str], memory: int, maximum: bool) -> None:
+def _check_posteriors(model: Model, evidence: Evidence, names: list[str], memory: int, max_marginals: bool) -> None:
     joint = [names] if len(names) > 1 else []
-    asked = {"variables": names, "joint": joint, "maximum": maximum}
+    asked = {"variables": names, "joint": joint, "max_marginals": max_marginals}
     found = bucketflow.marginals(model, evidence=evidence, memory=memory, **asked)
     worth = values(model, evidence)
     if not worth:
@@ -110,9 +110,9 @@ def _check_posteriors(model: Model, evidence: Evidence, names: list[str], memory
         if model.kind == "cost":
             assert list(found[name]) == [min(group, default=math.inf) for group in groups]
             continue
-        reduce: Callable[[list[float]], float] = (lambda each: max(each, default=0.0)) if maximum else math.fsum
+        reduce: Callable[[list[float]], float] = (lambda each: max(each, default=0.0)) if max_marginals else math.fsum
         linear = [reduce([10.0**w for w in group]) for group in groups]
-        total = max(linear) if maximum else sum(linear)
+        total = max(linear) if max_marginals else sum(linear)
         np.testing.assert_allclose(np.asarray(found[name]), np.array(linear) / total, rtol=1e-8, atol=1e-12)
 
 

@@ -52,7 +52,7 @@ def test_a_network_has_its_posteriors_in_its_boxes() -> None:
     bare = found.model.draw(evidence={"Storm": "yes"})
     assert "Storm = yes" in texts(bare)
     with pytest.raises(ModelError, match="max-marginals are not distributions"):
-        bucketflow.marginals("diagnosis", maximum=True).draw()
+        bucketflow.marginals("diagnosis", max_marginals=True).draw()
     with pytest.raises(ModelError, match="did you mean 'Storm'"):
         found.model.draw(evidence={"Strom": 1})
 

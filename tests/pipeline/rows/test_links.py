@@ -72,16 +72,16 @@ def test_every_assignment_has_one_of_the_links(model: Model) -> None:
 
 
 @settings(max_examples=30)
-@given(model=listed(), cells=st.sampled_from([1, 12, 64]), maximum=st.booleans(), observe=st.booleans())
-def test_chains_have_the_same_marginals(model: Model, cells: int, maximum: bool, observe: bool) -> None:
-    maximum = maximum or model.kind == "cost"
+@given(model=listed(), cells=st.sampled_from([1, 12, 64]), max_marginals=st.booleans(), observe=st.booleans())
+def test_chains_have_the_same_marginals(model: Model, cells: int, max_marginals: bool, observe: bool) -> None:
+    max_marginals = max_marginals or model.kind == "cost"
     evidence = {model.names[0]: 0} if observe else {}
-    wanted = bucketflow.marginals(model, maximum=maximum, evidence=evidence, joint=[model.names[-2:]])
+    wanted = bucketflow.marginals(model, max_marginals=max_marginals, evidence=evidence, joint=[model.names[-2:]])
     with PreprocessingPolicy.using(wide_cells=0, link_cells=cells), pytest.MonkeyPatch.context() as patch:
         patch.setattr(questions, "_WIDE_CELLS", 0)
         patch.setattr(questions, "has_fewer_cells", lambda *_: True)
-        found = bucketflow.marginals(model, maximum=maximum, evidence=evidence, joint=[model.names[-2:]])
-        compiled = bucketflow.compile(model) if model.kind != "cost" and not maximum else None
+        found = bucketflow.marginals(model, max_marginals=max_marginals, evidence=evidence, joint=[model.names[-2:]])
+        compiled = bucketflow.compile(model) if model.kind != "cost" and not max_marginals else None
     assert (found.status, found.value, [*found]) == (wanted.status, wanted.value, [*wanted])
     for name, table in wanted.items():
         np.testing.assert_allclose(found[name].astype(float), table.astype(float), atol=1e-12)
@@ -179,7 +179,7 @@ def test_marginals_sums_and_counts_of_wide_functions(seed: int) -> None:
     assert question_of(model, "marginals").chained.model is not model
     table = dense_values(model)
     found = bucketflow.marginals(model, joint=["x3", "x11"])
-    most = bucketflow.marginals(model, maximum=True)
+    most = bucketflow.marginals(model, max_marginals=True)
     compiled = bucketflow.compile(model)
     assert [*found] == [*most] == [*model.names]
     assert found.model is most.model is model
@@ -212,7 +212,7 @@ def test_families_are_of_the_functions_themselves() -> None:
 def test_least_costs_and_counts_of_wide_costs(seed: int) -> None:
     model = wide_model(seed, "cost")
     table = dense_values(model)
-    found = bucketflow.marginals(model, maximum=True)
+    found = bucketflow.marginals(model, max_marginals=True)
     assert (found.value, [*found]) == (table.min(), [*model.names])
     for v, name in enumerate(model.names):
         np.testing.assert_array_equal(found[name], table.min(axis=tuple(a for a in range(18) if a != v)))

@@ -95,7 +95,7 @@ def test_best_probabilities_sums_and_counts(kept: None, model: Model) -> None:
 @FEW
 @given(model=COSTS)
 def test_least_costs_of_every_state(kept: None, model: Model) -> None:
-    rows, dense = (bucketflow.marginals(model, maximum=True, representation=r) for r in ("rows", "dense"))
+    rows, dense = (bucketflow.marginals(model, max_marginals=True, representation=r) for r in ("rows", "dense"))
     assert (rows.status, rows.value) == (dense.status, dense.value)
     assert all(np.array_equal(rows[name], dense[name]) for name in dense)
 
@@ -103,8 +103,8 @@ def test_least_costs_of_every_state(kept: None, model: Model) -> None:
 @FEW
 @given(model=WEIGHTS)
 def test_posteriors(kept: None, model: Model) -> None:
-    for maximum in (False, True):
-        options: Any = {"maximum": maximum, "families": True}
+    for max_marginals in (False, True):
+        options: Any = {"max_marginals": max_marginals, "families": True}
         rows, dense = (bucketflow.marginals(model, representation=r, **options) for r in ("rows", "dense"))
         assert rows.status == dense.status
         for name in dense:

@@ -54,27 +54,29 @@ def assert_same(found: Any, wanted: Any, *, exactly: bool = False) -> None:
         np.testing.assert_allclose(found.families[scope], wanted.families[scope], rtol=1e-9, atol=1e-300)
 
 
-@pytest.mark.parametrize(("maximum", "kind"), [(False, "markov"), (True, "markov"), (True, "cost")])
-def test_boxes_give_the_same_beliefs(maximum: bool, kind: str, done: list[Task]) -> None:
+@pytest.mark.parametrize(("max_marginals", "kind"), [(False, "markov"), (True, "markov"), (True, "cost")])
+def test_boxes_give_the_same_beliefs(max_marginals: bool, kind: str, done: list[Task]) -> None:
     model = ring(60, kind, groups=4)
-    found = stored(model, maximum=maximum)
+    found = stored(model, max_marginals=max_marginals)
     assert len({path for _, path in done}) > 3
     assert {name for name, _ in done} & {f"rows_{step.node}" for step in found.plan.back}
-    assert_same(found, bucketflow.marginals(model, maximum=maximum, representation="rows"), exactly=kind == "cost")
+    assert_same(
+        found, bucketflow.marginals(model, max_marginals=max_marginals, representation="rows"), exactly=kind == "cost"
+    )
 
 
 @FEWER
 @given(model=COSTS)
 def test_least_costs_of_every_state(cut: None, model: Model) -> None:
-    found = stored(model, maximum=True, memory="1GB")
-    assert_same(found, bucketflow.marginals(model, maximum=True, representation="dense"), exactly=True)
+    found = stored(model, max_marginals=True, memory="1GB")
+    assert_same(found, bucketflow.marginals(model, max_marginals=True, representation="dense"), exactly=True)
 
 
 @FEWER
 @given(model=WEIGHTS)
 def test_posteriors(cut: None, model: Model) -> None:
-    for maximum in (False, True):
-        options: Any = {"maximum": maximum, "families": True}
+    for max_marginals in (False, True):
+        options: Any = {"max_marginals": max_marginals, "families": True}
         found = stored(model, memory="1GB", **options)
         assert_same(found, bucketflow.marginals(model, representation="dense", **options))
 

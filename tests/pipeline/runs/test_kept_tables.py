@@ -98,7 +98,9 @@ def test_where_no_table_is_large_enough_a_note_says_so(tmp_path: Path) -> None:
     model, told = grid(5, 5, 4), "no table is as large as 1 GB, so that none is kept"
     assert told in bucketflow.solve(model, workdir=tmp_path / "none", keep_tables="1GB").notes
     assert told not in bucketflow.solve(model, workdir=tmp_path / "some", keep_tables=200).notes
-    assert told in bucketflow.marginals(model, workdir=tmp_path / "neither", keep_tables="1GB", maximum=True).notes
+    assert (
+        told in bucketflow.marginals(model, workdir=tmp_path / "neither", keep_tables="1GB", max_marginals=True).notes
+    )
 
 
 def test_only_large_tables_are_kept(tmp_path: Path) -> None:

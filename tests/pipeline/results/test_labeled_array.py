@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import bucketflow
-from bucketflow import LabelledArray, ModelError
+from bucketflow import LabeledArray, ModelError
 
 RAIN = bucketflow.Model.build(
     "bayes",
@@ -50,9 +50,9 @@ def test_it_prints_labels_and_numbers() -> None:
 
 def test_long_tables_say_how_many_rows_are_left_out() -> None:
     names = [f"x{k}" for k in range(8)]
-    table = LabelledArray(np.zeros([2] * 8), names, [range(2)] * 8)
+    table = LabeledArray(np.zeros([2] * 8), names, [range(2)] * 8)
     assert len(repr(table).splitlines()) == 2 + 128
-    table = LabelledArray(np.zeros([2] * 9), [*names, "x8"], [range(2)] * 9)
+    table = LabeledArray(np.zeros([2] * 9), [*names, "x8"], [range(2)] * 9)
     assert repr(table).splitlines()[-1].startswith("… shortened after 200 lines")
 
 
@@ -108,16 +108,16 @@ def test_it_becomes_an_xarray() -> None:
 
 def test_axes_and_labels_must_fit_the_array() -> None:
     with pytest.raises(ModelError, match=r"an array of shape \(2,\)"):
-        LabelledArray(np.zeros(2), ["a"], [["x", "y", "z"]])
+        LabeledArray(np.zeros(2), ["a"], [["x", "y", "z"]])
     with pytest.raises(ModelError, match="are not the variables"):
-        LabelledArray(np.zeros((1, 2)), ["a", "b"], [range(1), range(2)]).reordered(["a"])
+        LabeledArray(np.zeros((1, 2)), ["a", "b"], [range(1), range(2)]).reordered(["a"])
 
 
 # Keys that mix labels and slices, and numbers as they are shown.
 
 
-def _cube() -> LabelledArray:
-    return LabelledArray(np.arange(24).reshape(2, 3, 4), ["a", "b", "c"], [["no", "yes"], ["x", "y", "z"], range(4)])
+def _cube() -> LabeledArray:
+    return LabeledArray(np.arange(24).reshape(2, 3, 4), ["a", "b", "c"], [["no", "yes"], ["x", "y", "z"], range(4)])
 
 
 @pytest.mark.parametrize(
@@ -153,13 +153,13 @@ def test_keys_that_labels_do_not_go_with_are_refused(key: Any) -> None:
 
 def test_numbers_are_shown_without_noise() -> None:
     def lines(values: Any) -> str:
-        return "\n".join(LabelledArray(values, ["a"], [["no", "yes"]]).lines())
+        return "\n".join(LabeledArray(values, ["a"], [["no", "yes"]]).lines())
 
     assert "no   0\n" in lines(np.array([-3.77e-16, -2.5]))
     assert "e-16" not in lines(np.array([-3.77e-16, -2.5]))
     assert "1e-17" in lines(np.array([1e-17, 1.0]))  # a probability is not noise
     assert "-0" not in lines(np.array([-0.0, 1.0]))
     assert "1,234,567" in lines(np.array([1_234_567, 3]))  # a cost is exact
-    table = LabelledArray(np.array([[-3.77e-16, -2.5], [1.0, 2.0]]), ["a", "b"], [["no", "yes"]] * 2)
+    table = LabeledArray(np.array([[-3.77e-16, -2.5], [1.0, 2.0]]), ["a", "b"], [["no", "yes"]] * 2)
     assert "e-16" not in repr(table)
     assert "e-16" not in str(table._repr_html_())

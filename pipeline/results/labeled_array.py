@@ -26,7 +26,7 @@ _LABEL_WIDTH = 24
 
 
 @public
-class LabelledArray(np.ndarray[Any, Any]):
+class LabeledArray(np.ndarray[Any, Any]):
     """An array with an axis for each variable and a place for each state; NumPy takes it as any other array.
 
     Index it by a state's label (``p["yes"]``), by labels of several axes (``p["yes", "high"]``), by a mapping of
@@ -53,7 +53,7 @@ class LabelledArray(np.ndarray[Any, Any]):
     variables: tuple[str, ...]
     states: tuple[States, ...]
 
-    def __new__(cls, cells: Any, variables: Iterable[str], states: Iterable[States]) -> LabelledArray:
+    def __new__(cls, cells: Any, variables: Iterable[str], states: Iterable[States]) -> LabeledArray:
         made = np.asarray(cells).view(cls)
         made.variables, made.states = tuple(variables), tuple(states)
         if made.shape != tuple(map(len, made.states)) or len(made.variables) != made.ndim:
@@ -70,7 +70,7 @@ class LabelledArray(np.ndarray[Any, Any]):
 
     def __reduce__(self) -> Any:
         return (
-            (LabelledArray, (np.asarray(self), self.variables, self.states)) if self.variables else super().__reduce__()
+            (LabeledArray, (np.asarray(self), self.variables, self.states)) if self.variables else super().__reduce__()
         )
 
     def __getitem__(self, key: Any) -> Any:
@@ -87,7 +87,7 @@ class LabelledArray(np.ndarray[Any, Any]):
         left = [axis for axis, place in enumerate(index) if isinstance(place, slice)]
         variables, states = self._labels_of(left)
         kept = [own[index[axis]] for axis, own in zip(left, states, strict=True)]
-        return LabelledArray(found, variables, kept) if left else found
+        return LabeledArray(found, variables, kept) if left else found
 
     def _by_axis(self, key: tuple[Any, ...]) -> list[Any]:
         """Return the entry for each of the first axes; an ellipsis stands for all states of the axes that it skips."""
@@ -104,12 +104,12 @@ class LabelledArray(np.ndarray[Any, Any]):
         at = next(place for place, entry in enumerate(key) if entry is Ellipsis)
         return [*given[:at], *[slice(None)] * (self.ndim - len(given)), *given[at:]]
 
-    def reordered(self, variables: Sequence[str]) -> LabelledArray:
+    def reordered(self, variables: Sequence[str]) -> LabeledArray:
         """Return the same distribution with its axes in another order."""
         axes = [self._axis(name) for name in variables]
         if sorted(axes) != list(range(self.ndim)):
             raise ModelError(f"{', '.join(map(repr, variables))} are not the variables {', '.join(self.variables)}")
-        return LabelledArray(np.asarray(self).transpose(axes), *self._labels_of(axes))
+        return LabeledArray(np.asarray(self).transpose(axes), *self._labels_of(axes))
 
     def to_series(self) -> Any:
         """Return a pandas Series, indexed by states.
@@ -227,12 +227,12 @@ class LabelledArray(np.ndarray[Any, Any]):
         return [self.variables[axis] for axis in axes], [self.states[axis] for axis in axes]
 
 
-def labelled(model: Model, names: Sequence[str], cells: Array) -> LabelledArray:
+def labelled(model: Model, names: Sequence[str], cells: Array) -> LabeledArray:
     """Return an array whose axes are some of a model's variables, with the labels of their states."""
-    return LabelledArray(cells, names, map(model.state_labels, names))
+    return LabeledArray(cells, names, map(model.state_labels, names))
 
 
-class JointTables(Mapping[frozenset[str], LabelledArray]):
+class JointTables(Mapping[frozenset[str], LabeledArray]):
     """Joint distributions by their sets of variables.
 
     ``tables["A", "B"]`` has an axis for A, then one for B, and ``tables["B", "A"]`` the same numbers the other way
@@ -249,7 +249,7 @@ class JointTables(Mapping[frozenset[str], LabelledArray]):
         self._model = model
         self._tables = {frozenset(names): (names, table) for names, table in tables.items()}
 
-    def __getitem__(self, names: Iterable[str]) -> LabelledArray:
+    def __getitem__(self, names: Iterable[str]) -> LabeledArray:
         listed = (names,) if isinstance(names, str) else tuple(names)
         if frozenset(listed) not in self._tables:
             known = "; ".join(", ".join(own) for own, _ in self._tables.values()) or "none was requested"
