@@ -182,9 +182,11 @@ def _file(path: Path) -> Any:
     import yaml
 
     try:
-        return yaml.safe_load(path.read_text())
+        return yaml.safe_load(path.read_text(encoding="utf-8"))
     except RecursionError:
         raise ClusterError(f"{path} is not a YAML file that describes a cluster: it is nested too deeply") from None
+    except UnicodeDecodeError:
+        raise ClusterError(f"{path} is not text in UTF-8; save it as UTF-8") from None
     except (OSError, ValueError, OverflowError, yaml.YAMLError) as error:  # of text, dates and numbers too
         raise ClusterError(f"{path} is not a YAML file: {' '.join(str(error).split())}") from None
 

@@ -14,6 +14,7 @@ from os import PathLike
 from types import FunctionType
 from typing import Any, ParamSpec, TypeVar
 
+from ..storage.file_faults import file_fault
 from .public_names import public
 
 P = ParamSpec("P")
@@ -193,7 +194,7 @@ class BucketflowError(Exception):
     ...     bucketflow.load("nowhere.uai")
     ... except bucketflow.BucketflowError as error:
     ...     print(error)
-    nowhere.uai: expected a readable file, found No such file or directory
+    nowhere.uai: no such file
     """
 
     exit_code = 2
@@ -239,6 +240,30 @@ class FormatError(BucketflowError):
 
     def __reduce__(self) -> tuple[type[FormatError], tuple[str, int | None, str, str]]:
         return FormatError, (self.path, self.line, self.expected, self.found)
+
+
+class UnreadableError(FormatError):
+    """A file that holds no text to read: it is missing, a folder, not permitted, empty, binary or not in UTF-8.
+
+    Parameters
+    ----------
+    path : str
+        The file as the user named it.
+    fault : str
+        What is wrong with the file, and what to do.
+    """
+
+    def __init__(self, path: str, fault: str):
+        self.path, self.line, self.expected, self.found = path, None, "a readable file", fault
+        BucketflowError.__init__(self, f"{path}: {fault}")
+
+    def __reduce__(self) -> tuple[type[UnreadableError], tuple[str, str]]:  # type: ignore[override]
+        return UnreadableError, (self.path, self.found)
+
+
+def unreadable(path: str | PathLike[str], error: BaseException, hint: str = "") -> UnreadableError:
+    """Return the error to raise if a file cannot be opened, read or decoded; ``hint`` is appended to the sentence."""
+    return UnreadableError(str(path), file_fault(error, path) + hint)
 
 
 @public
@@ -389,4 +414,4 @@ def writing(path: str | PathLike[str]) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise ModelError(f"cannot write {path}: {error.strerror or error}") from error
+        raise ModelError(f"cannot write {path}: {file_fault(error, path, 'write')}") from error

@@ -80,9 +80,11 @@ def folder_path(path: str | os.PathLike[str] | ObjectPath) -> Place:
         raise ModelError(f"{os.fspath(path)} was a URL before it became a Path, which drops a slash; give it as text")
     if scheme.lower() == "file" and not urlsplit(path).netloc:
         return Path(unquote(urlsplit(path).path))
+    if scheme.lower() == "file":
+        raise ModelError(f"{path} names a host; give file:///FOLDER for a folder of this machine")
     if scheme.lower() not in SCHEMES:
         known = ", ".join(f"{known}://" for known in (*SCHEMES, "file"))
-        raise ModelError(f"{path} has the scheme {scheme}://, which is none of {known}; give one of these, or a path")
+        raise ModelError(f"{path} has the unknown scheme {scheme}://; give one of {known}, or a path")
     found = ObjectPath.of_url(path)
     if found.root.endswith("//") or not found.key:
         raise ModelError(f"{path} does not name a folder; give {scheme}://BUCKET/FOLDER")

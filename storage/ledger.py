@@ -24,6 +24,7 @@ from typing import Any
 import google_crc32c
 
 from .chunks import damaged
+from .file_faults import file_fault
 from .files import Place, ends_a_line, logged_lines, opened
 from .object_store import ObjectPath, StaleObjectError, each
 from .spec import Key, Receipt, StorageError, TableSpec, disk_full
@@ -221,7 +222,7 @@ def history(tables: Place, begins: tuple[bytes, ...] = (b"",)) -> list[tuple[str
         try:
             lines = read_lines(path, begins)
         except OSError as error:
-            raise StorageError(f"{path} cannot be read: {error.strerror}") from None
+            raise StorageError(f"{path} cannot be read: {file_fault(error, path)}") from None
         found += [(path.stem, receipt) for receipt in map(_receipt, lines) if receipt is not None]
     return found
 

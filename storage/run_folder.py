@@ -15,6 +15,7 @@ from hashlib import sha256
 from typing import Any, TypeAlias
 
 from . import ledger
+from .file_faults import file_fault
 from .files import PARTIAL, Place, force, is_there, read_whole, refuse_links, remove_folder, write_all, written_whole
 from .lease import Lease, take_lease
 from .locks import LOCK, LockFile, is_lock, open_lock, open_lock_to_read, try_lock
@@ -80,7 +81,9 @@ def locked_folder(
                 raise
             lock = open_lock_to_read(path)
     except OSError as error:
-        raise StorageError(f"{path} cannot be used {kind.use}: {error.strerror}") from None
+        raise StorageError(
+            f"{path} cannot be used {kind.use}: {file_fault(error, use='write', noun='folder')}"
+        ) from None
     try:
         if not try_lock(lock):
             raise StorageError(f"{path} is {kind.busy}")
@@ -227,20 +230,20 @@ def read_json(path: Place) -> dict[str, Any] | None:
     """
     try:
         data = read_whole(path)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
         raise (
             disk_full(error, "")
             if isinstance(error, StoreError)
-            else StorageError(f"{path} cannot be read: {error.strerror}")
+            else StorageError(f"{path} cannot be read: {file_fault(error, str(path))}")
         ) from None
     try:
         found = json.loads(data)
     except (ValueError, RecursionError):
         raise DamagedError(f"{path} is damaged: it is not JSON") from None
     if not isinstance(found, dict):
-        raise DamagedError(f"{path} is damaged: it is no JSON object")
+        raise DamagedError(f"{path} is damaged: it is not a JSON object")
     checksum = found.pop("checksum", None)
     check_format(path, found.get("format", 1))
     if checksum != _checksum(found):
@@ -297,6 +300,8 @@ def stored_plan(path: Place) -> dict[str, Any]:
     """
     plan = read_json(path / _PLAN)
     if plan is None:
+        if not is_there(path):
+            raise StorageError(f"{path}: no such folder")
         raise StorageError(f"{path} is not a run directory: it has no {_PLAN}")
     return plan
 

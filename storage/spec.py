@@ -9,6 +9,8 @@ from itertools import product
 from math import prod
 from typing import Any
 
+from .file_faults import file_fault
+
 Key = tuple[str, tuple[int, ...]]
 """A table and a chunk of it."""
 
@@ -168,4 +170,5 @@ def disk_full(error: OSError, message: str) -> StorageError:
         return DiskFullError(message)
     if isinstance(error, StoreError):
         return UnreachableError(f"{error.filename} cannot be reached: {error.strerror}")
-    return StorageError(f"{error.filename or 'a file of the run directory'} cannot be written: {error.strerror}")
+    fault = file_fault(error, error.filename or "", "write")
+    return StorageError(f"{error.filename or 'a file of the run directory'} cannot be written: {fault}")

@@ -276,8 +276,8 @@ def test_public_names_are_american() -> None:
     named = set(bucketflow.__all__)
     for name in bucketflow.__all__:
         found = getattr(bucketflow, name)
-        if callable(found):
+        if inspect.isfunction(found):
             named.update(inspect.signature(found).parameters)
         if inspect.isclass(found):
-            named.update(each for each in dir(found) if not each.startswith("_"))
+            named.update(each for each in [*dir(found), *vars(found).get("__annotations__", ())] if each[0] != "_")
     assert not [name for name in named if british.search(name.lower())]

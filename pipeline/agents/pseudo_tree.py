@@ -220,7 +220,7 @@ def _named(dcop: Dcop, order: str | Sequence[str]) -> list[int]:
         raise ModelError(f"unknown order {order!r}; one of {', '.join((CHEAPEST, *HEURISTICS))}, or names of agents")
     names = [order] if isinstance(order, str) else list(order)
     if unknown := [name for name in names if name not in index]:
-        raise ModelError(f"the order names {shorten(unknown[0])!r}, which is no agent of the problem")
+        raise ModelError(f"the order names {shorten(unknown[0])!r}, which is not an agent of the problem")
     if len(set(names)) < len(names):
         raise ModelError("the order names an agent twice")
     named = [index[name] for name in names]

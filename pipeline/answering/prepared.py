@@ -361,7 +361,9 @@ def _verify_last(prepared: Prepared, order: Sequence[int]) -> None:
     network, last = prepared.network, prepared.problem.last
     if early := [v for v in order[: len(order) - len(last)] if v in last]:
         name = network.model.names[network.variables[early[0]]]
-        raise ModelError(f"the order eliminates {name!r} before variables that are summed or maximised first")
+        raise ModelError(
+            f"the order eliminates {name!r} too early; give the variables of project or maximize after all others"
+        )
 
 
 def local_order(network: Network, names: Sequence[str]) -> list[int]:

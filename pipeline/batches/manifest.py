@@ -11,13 +11,13 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from glob import glob, has_magic
 from hashlib import file_digest, sha256
-from os.path import exists, isdir, isfile
+from os.path import exists, getsize, isdir, isfile
 from pathlib import Path
 from stat import S_ISDIR, S_ISREG
 from typing import Any
 
 from ...cluster.memory import default_memory_bytes
-from ..errors import FormatError, ModelError, json_fault, printable, shorten
+from ..errors import FormatError, ModelError, UnreadableError, json_fault, printable, shorten, unreadable
 from ..examples import file_or_example
 from ..formats.registry import is_model, known_suffixes
 from ..formats.text.source import Source, read_source
@@ -131,10 +131,10 @@ def hash_of(path: str) -> str:
     try:
         status = Path(path).stat()
         if not (S_ISREG(status.st_mode) or S_ISDIR(status.st_mode)):  # which may have no end
-            raise FormatError(path, None, "a file", "a device or a pipe")
+            raise UnreadableError(path, "this is a device or a pipe; give the path of a file")
         return _hashed(path, status.st_ino, status.st_mtime_ns, status.st_ctime_ns, status.st_size)
     except (OSError, ValueError) as error:  # a NUL in a name is a ValueError
-        raise FormatError(path, None, "a file", getattr(error, "strerror", None) or str(error)) from None
+        raise unreadable(path, error) from None
 
 
 @lru_cache(maxsize=100_000)
@@ -282,7 +282,7 @@ def _models(place: Path, results: Path | None, note: Callable[[str], object]) ->
         if not hidden and file.is_file() and not (results and file.resolve().is_relative_to(results.resolve())):
             (models if is_model(file) else others).append(inside)
     if not models:
-        raise FormatError(str(place), None, "models in the folder", "none")
+        raise UnreadableError(str(place), "this folder holds no models; `bucketflow formats` lists the file formats")
     if others:
         names = ", ".join(printable(str(other)) for other in others[:_NAMED]) + (
             ", ..." if len(others) > _NAMED else ""
@@ -318,6 +318,8 @@ def _plain_cell(cell: Any) -> Any:
 def _entries(path: Path) -> Iterator[Entry]:
     """Rows as mappings, with their lines."""
     kind = path.suffix.lower()
+    if isfile(path) and not getsize(path):
+        raise UnreadableError(str(path), "the file is empty")
     if kind in (".parquet", ".arrow", ".feather", ".ipc"):
         yield from _arrow_entries(path)
         return
@@ -334,10 +336,8 @@ def _entries(path: Path) -> Iterator[Entry]:
                 raise FormatError(
                     str(path), None, "a folder, or a list in .csv, .jsonl, .yaml, .parquet or .arrow", repr(path.name)
                 )
-    except OSError as error:
-        raise FormatError(str(path), None, "a list of questions", error.strerror or str(error)) from None
-    except UnicodeDecodeError:
-        raise FormatError(str(path), None, "text in UTF-8", "other bytes") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise unreadable(path, error) from None
 
 
 def _arrow_entries(path: Path) -> Iterator[Entry]:
@@ -353,8 +353,11 @@ def _arrow_entries(path: Path) -> Iterator[Entry]:
             table = pyarrow.feather.read_table(path)
         for number, entry in enumerate(table.to_pylist(maps_as_pydicts="strict"), 1):
             yield number, _filled_cells(entry)
+    except (FileNotFoundError, IsADirectoryError, PermissionError) as error:
+        raise unreadable(path, error) from None
     except (OSError, pyarrow.ArrowException, KeyError) as error:
-        raise FormatError(str(path), None, "a table in Parquet or Arrow", shorten(str(error))) from None
+        fault = f"this is not a table in Parquet or Arrow, or it is damaged ({shorten(str(error))})"
+        raise UnreadableError(str(path), fault) from None
 
 
 def _filled_cells(entry: Mapping[str, Any]) -> dict[str, Any]:
@@ -368,7 +371,7 @@ def _filled_cells(entry: Mapping[str, Any]) -> dict[str, Any]:
 def _csv_entries(path: str, reader: csv.DictReader[str]) -> Iterator[Entry]:
     try:
         names = [name.strip() for name in reader.fieldnames or ()]
-        _check_columns(path, reader.line_num, names)
+        _check_columns(path, max(reader.line_num, 1), names)
         if twice := [name for k, name in enumerate(names) if name in names[:k]]:
             raise FormatError(path, reader.line_num, "different columns", f"{twice[0]!r} twice")
         for entry in reader:

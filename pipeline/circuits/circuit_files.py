@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...cluster.memory import default_memory_bytes
-from ..errors import BucketflowError, FormatError, ModelError, writing
+from ..errors import BucketflowError, FormatError, ModelError, UnreadableError, unreadable, writing
 from ..formats.npz_files import NpzEntry, npz_entries, verify_memory
 from ..formats.text.source import JSON_BYTES, read_source
 from ..gates.circuit import CircuitGraph, CircuitVariables, Gates, pieces
@@ -116,8 +116,11 @@ def read_circuit(path: str | PathLike[str], memory: int | None = None) -> Circui
         return _read(told, parts, *arrays)
     except (BucketflowError, MemoryError):
         raise
+    except OSError as error:
+        raise unreadable(path, error) from None
     except Exception as error:  # any failure of reading a file that is not ours
-        raise FormatError(str(path), None, "a circuit", f"{type(error).__name__}: {error}") from None
+        fault = f"this is not a circuit, or it is damaged ({type(error).__name__}: {error})"
+        raise UnreadableError(str(path), fault) from None
 
 
 def _verify_shapes(entries: Mapping[str, NpzEntry]) -> None:

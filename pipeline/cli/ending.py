@@ -19,6 +19,7 @@ import click
 
 from ...cluster.address import waiting_reported
 from ...cluster.logs import log_settings
+from ...storage.file_faults import file_fault
 from ..errors import BucketflowError
 from ..local_paths import verify_cache_folder
 from .logs import with_logs
@@ -142,7 +143,8 @@ class Commands(click.Group):
                 raise
             with suppress(OSError):  # output that could not be written is not retried at exit
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            _end(f"cannot write {error.filename or 'to standard output'}: {error.strerror}", 2)
+            fault = file_fault(error, error.filename or "", "write")
+            _end(f"cannot write {error.filename or 'to standard output'}: {fault}", 2)
         finally:
             gc.set_threshold(*often)
 

@@ -83,12 +83,12 @@ def read_settings(context: click.Context, _: object, given: str | None) -> str |
 def _defaults(context: click.Context, path: Path) -> dict[str, Any]:
     import tomllib
 
-    from ..errors import FormatError
+    from ..errors import FormatError, unreadable
 
     try:
         found = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise FormatError(str(path), None, "a readable file", error.strerror or str(error)) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise unreadable(path, error) from None
     except ValueError as error:
         raise FormatError(str(path), None, "options in TOML", str(error)) from None
     group = context.command

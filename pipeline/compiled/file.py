@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from ...cluster.memory import default_memory_bytes
 from ...tasks.sweeps.scaled import Scaled
-from ..errors import BucketflowError, FormatError, writing
+from ..errors import BucketflowError, FormatError, unreadable, writing
 from ..formats.npz_files import read_npz
 from ..local_paths import local_path
 from ..models.model import Function, Model
@@ -119,6 +119,8 @@ def load_compiled(path: str | PathLike[str], restored: Callable[[Saved], T]) -> 
         return restored(_rebuilt(header, arrays))
     except (BucketflowError, MemoryError):
         raise
+    except OSError as error:
+        raise unreadable(path, error) from None
     except _SealError as error:
         raise FormatError(str(path), None, "a compiled model", str(error)) from None
     except Exception as error:  # any failure of reading content with a correct checksum

@@ -177,7 +177,7 @@ def _pairing(
             if name.endswith(suffix) and (base := name[: len(name) - len(suffix)]) in known
         ]
         if len(found) != 1:
-            return f"{name!r} is {'both before and now' if found else 'no variable of a slice, before or now'}"
+            return f"{name!r} is {'both before and now' if found else 'not a variable of a slice, before or now'}"
         places[v] = found[0]
     present = [base for base, past in places.values() if not past]
     order = list(listed) if listed is not None else present

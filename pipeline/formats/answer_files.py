@@ -75,4 +75,4 @@ def _stored_assignment(path: str) -> dict[str, Any]:
             return dict(assignment)
     except (ValueError, AttributeError, RecursionError):
         pass
-    raise FormatError(path, None, "the JSON object of an answer with an assignment", "another one")
+    raise FormatError(path, None, "a JSON object with an assignment", "another text")

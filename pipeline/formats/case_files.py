@@ -13,7 +13,7 @@ from typing import Any, TextIO
 
 import numpy as np
 
-from ..errors import FormatError, ModelError, writing
+from ..errors import FormatError, ModelError, UnreadableError, unreadable, writing
 from ..local_paths import local_path
 from ..models.cases import Cases, states_of
 from ..models.findings import finding_vector, likelihood
@@ -38,15 +38,16 @@ def read_cases(path: str | PathLike[str], model: Model, chunk_rows: int = 1 << 1
     try:
         with local_path(path).open(newline="", encoding="utf-8-sig") as file:
             yield from _chunks(csv.reader(file), str(path), model, chunk_rows)
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        found = (error.strerror if isinstance(error, OSError) else None) or str(error)
-        raise FormatError(str(path), None, "a CSV file of cases", found) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise unreadable(path, error) from None
+    except csv.Error as error:
+        raise FormatError(str(path), None, "a CSV file of cases", str(error)) from None
 
 
 def _chunks(rows: Any, path: str, model: Model, chunk_rows: int) -> Iterator[Cases]:
     header = [name.strip() for name in next(rows, [])]
     if not header:
-        raise FormatError(path, 1, "a header of variable names", "nothing")
+        raise UnreadableError(path, "the first line is empty; give the names of the variables there")
     for name in header:
         if name not in model.index or header.count(name) > 1:
             raise FormatError(path, 1, "distinct names of variables of the model", repr(name))

@@ -17,6 +17,7 @@ from ..errors import ModelError
 from ..models.model import FORBIDDEN, Function, Model
 from .cfn_grammar import TOKEN, CfnGlobal, CfnTable, Reader
 from .decimal_costs import (
+    BEYOND,
     MAX_DECIMALS,
     READ_AS_INFINITE,
     Number,
@@ -111,7 +112,7 @@ def _functions(reader: Reader) -> _Read:
                 infinite = infinite or are_read_as_infinite(table.costs, table.default, stored.values, reader.bound)
         bound = None if reader.bound is None else scaled_bound(reader.bound, decimals, reader.maximize)
     except ValueError as error:
-        raise tokens.fail(at, str(error), "others") from None
+        raise tokens.fail(at, str(error), BEYOND) from None
     givens = {id(f): _stored_given(f, decimals, reader) for f in reader.tables if isinstance(f, CfnGlobal)}
     parts = Decomposition([*reader.dims], _limit(bound, known.values(), reader), tokens.allowance)
     built: dict[int, Function] = {}
@@ -162,7 +163,7 @@ def _stored_given(function: CfnGlobal, decimals: int, reader: Reader) -> dict[st
     except GlobalFunctionError as error:
         raise reader.tokens.fail(function.at, error.expected, error.found) from None
     except ValueError as error:
-        raise reader.tokens.fail(function.at, str(error), "others") from None
+        raise reader.tokens.fail(function.at, str(error), BEYOND) from None
     return given
 
 
@@ -187,7 +188,9 @@ def _add_global(
         if function.nested:
             add_nested(parts, function.scope, _nested(function, function.nested), given["strongduality"])
         elif function.kind in COMPARISONS and given["delta"] > 0 and (reader.maximize or decimals):
-            raise GlobalFunctionError("whole costs to be minimised, as how far it is missed is a cost,", "others")
+            raise GlobalFunctionError(
+                "whole costs that are minimised, because the missed distance is a cost", "decimals or utilities"
+            )
         else:
             KINDS[function.kind].add(parts, function.scope, given)
     except GlobalFunctionError as error:

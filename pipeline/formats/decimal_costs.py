@@ -106,6 +106,10 @@ def are_read_as_infinite(
     return any(number.is_finite() and number.adjusted() >= _INFINITE_EXPONENT for number in exact)
 
 
+#: What a message says of a number for which a function of this module raises a ValueError.
+BEYOND = "a number outside this range"
+
+
 def scaled_array(costs: NDArray[np.int64], decimals: int, maximize: bool) -> NDArray[np.int64]:
     """Return integers, ``FORBIDDEN`` among them, as stored costs.
 

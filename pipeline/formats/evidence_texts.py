@@ -162,7 +162,7 @@ class _List:
             variable = self.model.variable(name.strip(), "evidence names")
             if "[" not in state:
                 self.model.state_index(variable, state)
-        raise ModelError(f"the evidence {self.text!r} is no list like x=1, y=yes or z=[0.2, 0.8]")
+        raise ModelError(f"the evidence {self.text!r} is not a list like x=1, y=yes or z=[0.2, 0.8]")
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from ..errors import FormatError, shorten
+from ..errors import FormatError, UnreadableError, shorten
 from ..models.dcop import Dcop
 from ..models.model import Model
 from .format_policy import FormatPolicy
@@ -289,8 +289,7 @@ FORMATS = (
     ),
 )
 _SUFFIXES = tuple(dict.fromkeys(suffix for form in FORMATS for suffix in (*form.suffixes, *form.shared)))
-_NAMED = tuple(suffix for suffix in _SUFFIXES if suffix not in (".json", ".xmlbif", ".yml", ".dnet", ".bqp"))
-_KNOWN = f"a {', '.join(_NAMED[:-1])} or {_NAMED[-1]} model"
+_KNOWN = "a model in a format that `bucketflow formats` lists"
 # Pairs of formats whose names are interchangeable: JSON is YAML, and only the name marks logarithms.
 _ALIKE = {
     ("a problem of pyDCOP (.yaml)", "JSON, as a .cfn is"),
@@ -323,13 +322,13 @@ def detect_format(source: Source) -> Format:
         neither says what it is.
     """
     if re.search(rb"[^ \t\n\r\f\v]", source.data) is None:
-        raise FormatError(source.path, None, _KNOWN, "an empty file")
+        raise UnreadableError(source.path, "the file is empty")
     head, forms = source.head(FormatPolicy.current().head_bytes), _called(source.suffix)
     named = forms[0] if len(forms) == 1 else None
     if named is not None and source.suffix in BINARY:  # their first bytes are a length, and mean nothing as text
         return named
     if what := unread_by_name(source.suffix) or unread_by_content(head, named is not None, source.suffix):
-        raise FormatError(source.path, None, _KNOWN, what)
+        raise UnreadableError(source.path, f"this is {what}")
     if named is None:
         return _by_content(source, head)
     if named.is_likely(head, 0):  # a .wcsp may have any name on its first line

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from ...cluster import driver
 from ...cluster.connect import Link
+from ...storage.file_faults import file_fault
 from ...storage.files import Place
 from ...storage.job_folder import JobDir, job_folders
 from ...storage.object_store import ObjectPath
@@ -316,7 +317,9 @@ def jobs(place: str | PathLike[str] | None = None, *, scheduler: str | None = No
         try:
             folders = job_folders(folder_path(place))
         except OSError as error:
-            raise ModelError(f"{place} is not a folder of run directories: {error.strerror or error}") from None
+            raise ModelError(
+                f"{place} is not a folder of run directories: {file_fault(error, str(place), noun='folder')}"
+            ) from None
         return [Job(folder, client) for folder in folders]
     if scheduler is None and client is None:
         raise ModelError("give a folder of run directories, or a --scheduler, to list its jobs")

@@ -23,7 +23,6 @@ from dataclasses import dataclass, replace
 from itertools import count, pairwise
 from math import prod
 
-from ..errors import ModelError
 from ..trees.tree import Tree, build_tree
 from .tree_search import TreeSearch
 
@@ -52,19 +51,14 @@ def trees_with_last(search: TreeSearch, last: frozenset[int], find: Find, *, kep
     Parameters
     ----------
     search : TreeSearch
-        Of the whole network; its seconds are divided among the parts by their functions.
+        Of the whole network; its seconds are divided among the parts by their functions. An order that a caller gave
+        eliminates ``last`` after all other variables.
     last : frozenset of int
     find : callable
     kept : bool
         Whether they are not eliminated: the trees of the parts alone, in one forest.
-
-    Raises
-    ------
-    ModelError
-        If an order was given that eliminates another variable after one of these.
     """
     scopes = [tuple(scope) for scope in search.scopes]
-    _check_order(search, last)
     parts, rest = _parts(scopes, last)
     above = [*[part.open for part in parts if part.open], *[scopes[i] for i in rest]]
     total = sum([len(scope) for scope in scopes]) or 1
@@ -94,17 +88,6 @@ def cells_left(dims: Sequence[int], scopes: Sequence[Sequence[int]], last: froze
     """
     parts, _ = _parts([tuple(scope) for scope in scopes], last)
     return sum([prod([dims[v] for v in part.open]) for part in parts])
-
-
-def _check_order(search: TreeSearch, last: frozenset[int]) -> None:
-    """Refuse a given order that does not keep to the last variables."""
-    if isinstance(search.order, str):
-        return
-    order = search.first_order
-    if wrong := [v for v in order[: len(order) - len(last)] if v in last]:
-        raise ModelError(
-            f"the order eliminates variable {wrong[0]} before other variables, but it must be among the last"
-        )
 
 
 def _parts(scopes: Sequence[tuple[int, ...]], last: frozenset[int]) -> tuple[list[NetworkPart], list[int]]:

@@ -12,7 +12,7 @@ from ..formats.registry import known_suffixes
 from ..models.query import QUERIES
 
 _REFUSED = {
-    "400": "A line is no question; `message` names the line and the reason.",
+    "400": "A line is not a question; `message` names the line and the reason.",
     "401": "The token is missing or wrong.",
     "403": "The header Host is wrong.",
     "408": "The head or the body did not arrive in time.",

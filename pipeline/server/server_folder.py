@@ -14,10 +14,11 @@ from io import FileIO
 from pathlib import Path
 
 from ...cluster.version import install_hint
+from ...storage.file_faults import file_fault
 from ...storage.files import cache_folder, opened, write_all
 from ...storage.locks import open_lock, try_lock
 from ...storage.trust import UntrustedError, check_folder
-from ..errors import BucketflowError
+from ..errors import BucketflowError, unreadable
 
 _PRIVATE_FILE, _PRIVATE_FOLDER = 0o600, 0o700
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
@@ -72,7 +73,7 @@ class ServerFolder:
         try:
             os.makedirs(self.path, mode=_PRIVATE_FOLDER, exist_ok=True)
         except OSError as error:
-            raise BucketflowError(f"cannot make {self.path}: {error.strerror}") from None
+            raise BucketflowError(f"cannot make {self.path}: {file_fault(error, self.path, 'write')}") from None
         self._check()
         file = open_lock(self.path)
         for _ in range(_TRIES):
@@ -165,7 +166,7 @@ def read_token(path: str) -> str:
                 raise BucketflowError(f"{path}: everyone on this machine can read the token; chmod o-rwx {path}")
             token = file.read(_MOST_TOKEN + 1).strip()
     except OSError as error:
-        raise BucketflowError(f"{path}: {error.strerror}; write a token to it, e.g. openssl rand -hex 32") from None
+        raise unreadable(path, error, "; write a token to it, e.g. openssl rand -hex 32") from None
     except ValueError:
         token = ""
     if not (_LEAST_TOKEN <= len(token) <= _MOST_TOKEN and token.isprintable() and " " not in token):

@@ -77,7 +77,7 @@ def _unknown_version() -> str:
     if first <= found <= last:
         return ""
     known = " to ".join(".".join(map(str, version)) for version in TESTED)
-    return f"Numba {numba.__version__} is none that bucketflow was tested with ({known})"
+    return f"Numba {numba.__version__} was not tested with bucketflow ({known} were)"
 
 
 def _missing() -> Iterator[str]:

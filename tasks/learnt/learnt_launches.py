@@ -124,7 +124,7 @@ def launches_from(stored: Mapping[str, Any]) -> LearntLaunches:
         with_launches(np.clip(np.zeros((1, len(FEATURES))), made.low, made.high), len(made.launches))
     )
     if made.launches[0] != RULES or not (-inf < low <= high < inf) or not np.isfinite(tried).all():
-        raise ValueError("the stored numbers are no model")
+        raise ValueError("the stored numbers are not a model")
     return made
 
 

@@ -79,7 +79,7 @@ def test_versions(version: str, known: bool, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(numba, "__version__", version)
     said = _unknown_version()
     assert (said == "") == known
-    assert known or f"Numba {version} is none that bucketflow was tested with (0.62 to 0.68)" in said
+    assert known or f"Numba {version} was not tested with bucketflow (0.62 to 0.68 were)" in said
 
 
 def test_this_version_is_known() -> None:

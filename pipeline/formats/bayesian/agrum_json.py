@@ -86,7 +86,7 @@ def _unpacked(source: Source) -> Any:
         return msgpack.unpackb(bytes(source.data[_LENGTH_BYTES:]))
     except (ValueError, TypeError, RecursionError) as error:
         what = "a network of aGrUM as it packs it"
-        found = "text that is no UTF-8" if isinstance(error, UnicodeDecodeError) else str(error) or "others"
+        found = "text that is not UTF-8" if isinstance(error, UnicodeDecodeError) else str(error) or "other content"
         raise FormatError(source.path, None, what, shorten(found, 60)) from None
 
 
@@ -180,7 +180,7 @@ def _every(draft: Draft, child: str, scope: tuple[int, ...], value: int) -> Pare
     """Whether all parents are in a state, by its index."""
     *dims, size = [len(draft.states[v]) for v in scope]
     if size < 2:
-        raise draft.refuse(child, "a node of two states", "one")
+        raise draft.refuse(child, "a node of two states", "a node of one state")
     causes = [np.eye(size)[[int(s == value) for s in range(d)]] for d in dims]
     return noisy_extreme(scope, causes, np.eye(size)[1], greatest=False)
 
@@ -207,7 +207,7 @@ def _independent(draft: Draft, child: str, scope: tuple[int, ...], table: Mappin
         expected = "weights from 0 to 1, one for each parent and one of all else"
         raise draft.refuse(child, expected, repr(shorten(str(found))))
     if any(len(draft.states[v]) != 2 for v in scope):
-        raise draft.refuse(child, "variables of two states", "others")
+        raise draft.refuse(child, "variables of two states", "a variable with another number of states")
     causes, conjunction = [], name == "MultiDimNoisyAND"
     for weight in found[1:]:
         off = 1.0 - weight

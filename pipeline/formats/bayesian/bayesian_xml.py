@@ -33,7 +33,7 @@ class _XmlDraft(NetworkDraft[Element]):
             if child.tag not in tags:
                 raise self.refuse(child, f"<{'>, <'.join(tags)}>", f"<{shorten(child.tag)}>, which is not read")
             if child.tag in seen and child.tag in single:
-                raise self.refuse(child, f"one <{child.tag}>", "another")
+                raise self.refuse(child, f"one <{child.tag}>", "a second one")
             seen.add(child.tag)
 
     def passes(self, at: Element, read: Collection[str], elements: Collection[str] = ()) -> None:

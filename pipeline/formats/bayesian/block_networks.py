@@ -68,13 +68,13 @@ class _BlockReader:
                 opening += 1
             if tokens.peek(opening) == "{":
                 if word.lower() == "definition" and any(word.lower() == b.words[0].lower() for b in block.blocks):
-                    raise tokens.fail(at, "one definition", "another")
+                    raise tokens.fail(at, "one definition", "a second one")
                 inner, at = self.blocks(opening + 1, [*tokens.items[at:opening]], depth + 1)
                 block.blocks.append(inner)
             elif equals:
                 end = tokens.find(";", at)
                 if word.lower() in block.values and word.lower() in (*_OF_GENIE, *_OF_NETICA):
-                    raise tokens.fail(at, f"one attribute {shorten(word)!r}", "another")
+                    raise tokens.fail(at, f"one attribute {shorten(word)!r}", "a second one")
                 block.values[word.lower()] = (at + 2, end)
                 at = end + 1
             else:

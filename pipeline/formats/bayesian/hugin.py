@@ -99,7 +99,7 @@ class _HuginReader:
                 raise tokens.fail(at, "an attribute (name = value;)")
             name, end = self._attribute(at)
             if name in _READ and name in ranges:
-                raise tokens.fail(at, f"one attribute {name!r}", "another")
+                raise tokens.fail(at, f"one attribute {name!r}", "a second one")
             ranges[name] = (at + 2, end)
             at = end + 1
         return ranges, at
@@ -171,7 +171,7 @@ class _HuginReader:
             if depth < 0:
                 break
         if depth:
-            raise self.tokens.fail(start, "matching parentheses", "others")
+            raise self.tokens.fail(start, "matching parentheses", "an unclosed one")
 
     def _uniform(self, at: int, cells: int, width: int) -> NDArray[np.float64]:
         policy = FormatPolicy.current()

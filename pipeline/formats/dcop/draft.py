@@ -15,6 +15,7 @@ from ...errors import FormatError, ModelError, format_count, shorten
 from ...models.dcop import Agent, Dcop, External
 from ...models.model import Function, Model, dense_function
 from ..decimal_costs import (
+    BEYOND,
     MAX_DECIMALS,
     READ_AS_INFINITE,
     Number,
@@ -201,7 +202,7 @@ class Draft:
             line = None
             top = None if self.top is None else scaled_bound(self.top, decimals, self.maximize)
         except ValueError as error:
-            raise self.fail(line, str(error), "others") from None
+            raise self.fail(line, str(error), BEYOND) from None
         return tuple(functions), top, decimals
 
     def _function(self, given: Given, decimals: int) -> Function:

@@ -113,7 +113,7 @@ class _ExpressionParser:
                 raise ExpressionError("a number of too many digits")
             return _constant(int(token), "integer")
         if token not in self.parameters:
-            raise ExpressionError(f"{shorten(token)!r}, which is no parameter")
+            raise ExpressionError(f"{shorten(token)!r}, which is not a parameter")
         return ExpressionTerm("integer", lambda ranges: ranges[token], lambda columns, _: columns[token])
 
     def next(self) -> str:
@@ -188,7 +188,7 @@ def _applied(
     operator = operators.get(name)
     if operator is None:
         known = ", ".join((*operators, "if"))
-        raise ExpressionError(f"the operator {shorten(name)!r}, which is none of {known}")
+        raise ExpressionError(f"the unknown operator {shorten(name)!r} (known are {known})")
     if len(arguments) < operator.least or (operator.most is not None and len(arguments) > operator.most):
         raise ExpressionError(f"{name} of {len(arguments)} arguments")
     if any(argument.kind != operator.takes for argument in arguments):

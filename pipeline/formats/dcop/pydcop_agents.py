@@ -110,7 +110,7 @@ def _read_routes(root: Root, draft: Draft) -> None:
         routes = {_known(other, to.line, draft): amount_of(to, draft) for other, to in _inside(part, draft)}
         for other, cost in routes.items():
             if draft.agents[other].routes.get(name, cost) != cost:
-                raise draft.fail(part.line, f"one cost of the route {name} {other}", "two")
+                raise draft.fail(part.line, f"one cost of the route {name} {other}", "two costs")
         draft.agents[name] = replace(agent, routes=routes)
 
 

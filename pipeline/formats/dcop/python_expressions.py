@@ -275,7 +275,7 @@ def _named(node: ast.AST) -> str:
         case ast.Import() | ast.ImportFrom():
             return "an import"
         case ast.Call(func=ast.Name(id=name)):
-            return f"a call of {shorten(name)!r}, which is none of {', '.join(FUNCTIONS)}"
+            return f"a call of the unknown function {shorten(name)!r} (known are {', '.join(FUNCTIONS)})"
         case ast.Call():
             return "a call of something that is not a function of numbers"
         case ast.Attribute(attr=name):

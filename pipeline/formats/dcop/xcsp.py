@@ -128,7 +128,7 @@ def _named(root: Element, section: str, tag: str, draft: Draft) -> Iterator[tupl
 def _name(element: Element, draft: Draft) -> str:
     name = element.attributes.get("name", "")
     if not name:
-        raise draft.fail(element.line, f"a {element.tag} with a name", "one without")
+        raise draft.fail(element.line, f"a {element.tag} with a name", "no name")
     return name
 
 
@@ -273,7 +273,7 @@ def _unknown(reference: str) -> str:
     kind, colon, name = reference.partition(":")
     if colon and kind.strip().lower() == "global":
         return f"the global constraint {shorten(name.strip())!r}, which is not read"
-    return f"{shorten(reference)!r}, which is none"
+    return f"the undefined name {shorten(reference)!r}"
 
 
 def _tuples(relation: _Relation, labels: Labels, scope: Sequence[int], draft: Draft) -> _Tuples:

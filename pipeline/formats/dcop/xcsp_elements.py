@@ -94,7 +94,7 @@ def check_elements(root: Element, draft: Draft) -> None:
         if section.tag in _REFUSED:
             raise draft.fail(section.line, "a problem of costs and constraints", _REFUSED[section.tag])
         if section.tag in sections and section.tag in _CHILDREN["instance"]:
-            raise draft.fail(section.line, f"one section <{section.tag}>", "another")
+            raise draft.fail(section.line, f"one section <{section.tag}>", "a second one")
         sections.add(section.tag)
     _look(root, draft)
 

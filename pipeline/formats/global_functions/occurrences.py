@@ -263,7 +263,7 @@ def add_soft_same(parts: Decomposition, scope: tuple[int, ...], given: Given) ->
     if len(first) != len(second):
         raise GlobalFunctionError("two lists of as many variables", f"{len(first)} and {len(second)}")
     if {*first, *second} != {*scope}:
-        raise GlobalFunctionError("two lists of the variables of the scope", "others")
+        raise GlobalFunctionError("two lists of the variables of the scope", "lists of other variables")
     both, cost = (*first, *second), given["cost"]
     add_counts(parts, both, [
         ValueCount(v, lambda n, place: (n + (1 if place < len(first) else -1), 0), lambda n: max(0, n) * cost)

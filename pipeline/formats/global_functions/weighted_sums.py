@@ -80,7 +80,7 @@ def add_knapsack(parts: Decomposition, scope: tuple[int, ...], given: Given) -> 
 
 def _distinct(pairs: Sequence[tuple[int, int]]) -> Sequence[tuple[int, int]]:
     if len({value for value, _ in pairs}) < len(pairs):
-        raise GlobalFunctionError("each value of a variable once", "one twice")
+        raise GlobalFunctionError("each value of a variable once", "a value twice")
     return pairs
 
 

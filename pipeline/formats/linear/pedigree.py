@@ -90,10 +90,10 @@ def _people(tokens: WordStream) -> dict[int, _Person]:
         for k in (5, 6):
             tokens.integer(at + k, "an allele", 0, _LARGEST)
         if locus != tokens.integer(0, "a locus"):
-            raise tokens.fail(at, "one locus", "another")
+            raise tokens.fail(at, "one locus", "a second one")
         tokens.allowance.take(_PERSON_BYTES, "its individuals")
         if people.setdefault(own, _Person()).line:
-            raise tokens.fail(at + 1, "one line of each individual", "another")
+            raise tokens.fail(at + 1, "one line of each individual", "a second one")
         people[own] = _Person(father, mother, (alleles[0], alleles[1]), line=True)
         if father == mother != 0 or own in (father, mother):
             raise tokens.fail(at + 2, "a father and a mother, who are others", f"{father} and {mother} of {own}")

@@ -205,7 +205,7 @@ def _schedule(
     for at in range(start, start + _WORDS * count, _WORDS):
         place = tokens.integer(at, "the number of a photograph", 1, count) - 1
         if place in taken:
-            raise tokens.fail(at, "one line of each photograph", "another")
+            raise tokens.fail(at, "one line of each photograph", "a second one")
         duration = tokens.integer(at + 3, "a duration", 0, _LARGEST)
         earliest = max(0, tokens.integer(at + 4, "an earliest beginning", -_LARGEST, _LARGEST))
         latest = tokens.integer(at + 5, "a latest end", -_LARGEST, _LARGEST) - duration

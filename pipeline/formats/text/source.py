@@ -19,7 +19,15 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, cast
 
-from ...errors import BudgetError, DeadlineError, FormatError, format_bytes, shorten
+from ...errors import (
+    BudgetError,
+    DeadlineError,
+    FormatError,
+    UnreadableError,
+    format_bytes,
+    shorten,
+    unreadable,
+)
 from ...examples import meant_example
 from ...local_paths import local_path
 from ..format_policy import FormatPolicy
@@ -206,12 +214,13 @@ def read_source(path: str | os.PathLike[str], memory: int) -> Source:
     if name.lower().endswith(BINARY):
         return Source(shown, name, data, "latin-1", allowance)
     if what := packed_or_binary(data, name):
-        raise FormatError(shown, None, "a file of text, plain, .gz, .xz or .lzma", what)
+        raise UnreadableError(shown, f"this is {what}")
     if data.endswith(_DOS_END):
         del data[-1:]
     nul = data.find(b"\x00")
     if nul >= 0:
-        raise FormatError(shown, data.count(b"\n", 0, nul) + 1, "text", "a NUL byte")
+        line = data.count(b"\n", 0, nul) + 1
+        raise UnreadableError(shown, f"this is not a text file: line {line} has a NUL byte")
     if data.startswith(_BOM):
         del data[: len(_BOM)]
     encoding = "utf-8" if _is_utf8(data) else "latin-1"
@@ -246,6 +255,8 @@ def read_json(path: str | os.PathLike[str], memory: int) -> Any:
         If its text is no JSON.
     """
     source = read_source(path, memory)
+    if not source.data.strip():
+        raise UnreadableError(source.path, "the file is empty")
     source.allowance.take(JSON_BYTES * len(source.data), "its values")
     return json.loads(source.text)
 
@@ -312,9 +323,7 @@ def _read(path: str, allowance: Allowance) -> bytearray:
     except (EOFError, OSError, ValueError, zlib.error, lzma.LZMAError) as error:
         if packed:
             raise FormatError(path, None, "an undamaged compressed file", shorten(str(error), 80)) from error
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        hint = meant_example(path) if isinstance(error, FileNotFoundError) else ""
-        raise FormatError(path, None, "a readable file", f"{reason}{hint}") from error
+        raise unreadable(path, error, meant_example(path) if isinstance(error, FileNotFoundError) else "") from error
 
 
 def _collected(path: str, chunks: Iterator[bytes], allowance: Allowance) -> bytearray:

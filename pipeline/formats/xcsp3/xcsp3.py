@@ -52,7 +52,7 @@ def read_xcsp3(source: Source) -> Model:
         constraints.section(section)
     objectives = [each for section in root.every("objectives") for each in section.children]
     if len(objectives) > 1:
-        raise variables.fail(objectives[1], "one objective", "another")
+        raise variables.fail(objectives[1], "one objective", "a second one")
     for objective in objectives:
         _Objective(constraints, objective).add()
     states = _labels(variables.values)

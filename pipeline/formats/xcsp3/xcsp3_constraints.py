@@ -232,7 +232,7 @@ class Xcsp3Constraints(Xcsp3Lists):
             lists = self.lists(element)
             but = [] if exceptions is None else [self._tuple(text, exceptions) for text in self.tuples(exceptions.text)]
             if any(len(each) != len(lists[0]) for each in but):
-                raise self.variables.fail(element, f"exceptions of {len(lists[0])} values", "others")
+                raise self.variables.fail(element, f"exceptions of {len(lists[0])} values", "tuples of another length")
             add_different_lists(self.functions, lists, but)
             return
         else:

@@ -119,7 +119,9 @@ def _no_overlap(reader: Xcsp3Lists, element: Element) -> None:
             both.append([[each] for each in reader.operands(at)])
     origins, lengths = both
     if len({*map(len, (*origins, *lengths))}) != 1 or len(origins) != len(lengths):
-        raise reader.variables.fail(element, "one origin and one length for each box and axis", "others")
+        raise reader.variables.fail(
+            element, "one origin and one length for each box and axis", "lists of different lengths"
+        )
     if any(min(values_of(reader.functions, each)) < 0 for own in lengths for each in own):
         raise reader.variables.fail(element, "<lengths> of at least 0", "negative ones")
     ignored = element.attributes.get("zeroIgnored", "true") == "true"

@@ -610,12 +610,12 @@ def test_damaged_arrays_are_refused(tmp_path: Path) -> None:
         arrays = dict(file)
     for name, change in (("children", 10**6), ("children", -9), ("indicators", 5), ("values", -9.0), ("starts", 1)):
         np.savez(path, **{**arrays, name: arrays[name] + change})
-        with pytest.raises(FormatError, match="expected a circuit, found ValueError"):
+        with pytest.raises(FormatError, match=r"this is not a circuit, or it is damaged \(ValueError"):
             bucketflow.load_circuit(path)
     path.write_bytes(path.read_bytes()[:200])
-    with pytest.raises(FormatError, match="expected a circuit"):
+    with pytest.raises(FormatError, match="this is not a circuit"):
         bucketflow.load_circuit(path)
-    with pytest.raises(FormatError, match="expected a circuit"):
+    with pytest.raises(FormatError, match="no such file"):
         bucketflow.load_circuit(tmp_path / "none.npz")
 
 

@@ -174,7 +174,7 @@ def test_folders_that_nobody_may_read(command: list[str], monkeypatch: pytest.Mo
     closed.mkdir(mode=0)
     if os.access(closed, os.R_OK):
         pytest.skip("nothing is closed to root")
-    assert "Permission denied" in in_process(*command, code=2)
+    assert "you do not have permission to read it" in in_process(*command, code=2)
 
 
 def test_evidence_may_be_repeated_and_mixed(tmp_path: Path) -> None:

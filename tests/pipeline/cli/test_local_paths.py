@@ -17,7 +17,7 @@ from tests.models import grid
 
 URL = "s3://bucket/run"
 FOLDER = "ftp://host/run"
-REFUSED = "is a URL, and s3:// is not supported here|has the scheme ftp://, which is none of s3://, gs://, az://"
+REFUSED = "is a URL, and s3:// is not supported here|has the unknown scheme ftp://; give one of s3://, gs://, az://"
 COMMANDS = {
     "model": ("solve", f"{URL}.uai"),
     "plan": ("plan", f"{URL}.uai"),
@@ -105,7 +105,7 @@ def test_a_row_of_a_batch_with_a_url_fails_alone(here: Path) -> None:
         ("s3://bucket", "does not name a folder"),
         ("s3:///run", "does not name a folder"),
         ("memory://run", "does not name a folder"),
-        ("file://host/run", "has the scheme file://"),
+        ("file://host/run", "names a host"),
         (Path("s3://bucket/run"), "give it as text"),
     ],
 )

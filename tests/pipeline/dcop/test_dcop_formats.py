@@ -321,7 +321,7 @@ def test_wrong_xml(text: str, message: str, tmp_path: Path) -> None:
 
 WRONG_YAML = [
     ("function: a * c + b, partial", "function: __import__('os').getcwd(), partial", "found a call of something"),
-    ("function: a * c + b, partial", "function: open(a), partial", "found a call of 'open'"),
+    ("function: a * c + b, partial", "function: open(a), partial", "found a call of the unknown function 'open'"),
     ("function: a * c + b, partial", "function: a ** 99, partial", "found an exponent beyond 64"),
     ("function: a * c + b, partial", "function: nobody, partial", "a variable of the problem, found 'nobody'"),
     (

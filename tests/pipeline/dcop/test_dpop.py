@@ -467,7 +467,7 @@ def test_long_branches_of_bounded_messages_do_not_recurse() -> None:
             {"order": "best"},
             "unknown order 'best'; one of cheapest, planned, most-connected, max-degree, most-constrained, given",
         ),
-        ({"order": ["v0_0", "x"]}, "the order names 'x', which is no agent"),
+        ({"order": ["v0_0", "x"]}, "the order names 'x', which is not an agent"),
         ({"order": ["v0_0", "v0_0"]}, "an agent twice"),
         ({"order": ["v0_0", "v0_1"]}, "the order does not name the agent 'v1_0'"),
         ({"z": 0}, "z is 0; a mini-bucket has at least 1 variable"),

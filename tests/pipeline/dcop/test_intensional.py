@@ -174,9 +174,9 @@ WRONG = [
     ({"predicate": "le(A B)"}, "found 'B' among the arguments of le"),
     ({"predicate": "A + B"}, "which is not an expression such as add(X,1)"),
     ({"predicate": ""}, "found the end of an expression that is not complete"),
-    ({"predicate": "le(A,Q)"}, "found 'Q', which is no parameter"),
-    ({"predicate": "exec(A,B)"}, "found the operator 'exec', which is none of neg, abs"),
-    ({"predicate": "__import__(os)"}, "found 'os', which is no parameter"),
+    ({"predicate": "le(A,Q)"}, "found 'Q', which is not a parameter"),
+    ({"predicate": "exec(A,B)"}, "found the unknown operator 'exec' (known are neg, abs"),
+    ({"predicate": "__import__(os)"}, "found 'os', which is not a parameter"),
     ({"predicate": "le(A,B,C)"}, "found le of 3 arguments"),
     ({"predicate": "le(A,le(B,C))"}, "found le of an argument that is not of type integer"),
     ({"predicate": "add(A,B)"}, "expected a predicate of boolean values, found one of integer values"),
@@ -193,7 +193,7 @@ WRONG = [
     ({"parameters": "X Y V"}, "expected variables of the scope, and numbers, found 'V'"),
     ({"parameters": "X Y add(X,1)"}, "expected variables of the scope, and numbers, found 'add(X,1)'"),
     ({"reference": "global:cumulative"}, "found the global constraint 'cumulative', which is not read"),
-    ({"reference": "Q"}, "expected a relation, predicate or function of the file, found 'Q', which is none"),
+    ({"reference": "Q"}, "expected a relation, predicate or function of the file, found the undefined name 'Q'"),
 ]
 
 

@@ -211,7 +211,7 @@ def test_notes_of_many_are_one(tmp_path: Path) -> None:
 REFUSED = [
     ("</instance>", '<quantification nbBlocks="1"><block/></quantification></instance>', "quantified variables (QCSP)"),
     ("</instance>", '<probabilities nbProbabilities="0"/></instance>', "random variables (of FRODO's stochastic"),
-    ("</instance>", "<constraints/></instance>", "one section <constraints>, found another"),
+    ("</instance>", "<constraints/></instance>", "one section <constraints>, found a second one"),
     ("<presentation ", '<presentation type="QCSP+" ', "one of type 'QCSP+'"),
     ("<presentation ", '<presentation type="MaxDisCSP" ', "one of type 'MaxDisCSP'"),
     ("<presentation ", '<presentation maximize="1" ', "expected maximize true or false, found '1'"),

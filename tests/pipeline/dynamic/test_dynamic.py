@@ -272,7 +272,10 @@ def test_impossible_evidence_is_an_answer_that_names_the_step(query: str, tmp_pa
         (["--steps", "3", "--query", "path", "--variables", "wet"], "leave out --variables"),
         ([], "give --steps, or --evidence"),
         (["--steps", "3", "--suffixes", "_a"], "--suffixes takes two"),
-        (["--steps", "3", "--suffixes", "_a,_b"], "do not pair the variables: 'rain_prev' is no variable of a slice"),
+        (
+            ["--steps", "3", "--suffixes", "_a,_b"],
+            "'rain_prev' is not a variable of a slice",
+        ),
         (["--steps", "3", "--order", "a,b"], "order"),
         (["--steps", "3", "--query", "path", "--out", "x.txt"], "use .csv, .jsonl or .parquet"),
     ],

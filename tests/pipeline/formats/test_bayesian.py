@@ -112,7 +112,7 @@ XMLBIF_PARTS = {
 }
 XMLBIF_ELEMENTS = [
     ("bif", ' XMLNS="here"', "attribute XMLNS"),
-    ("network", "<NAME>a</NAME><NAME>b</NAME>", "!one <NAME>, found another"),
+    ("network", "<NAME>a</NAME><NAME>b</NAME>", "!one <NAME>, found a second one"),
     ("network", "<PROPERTY>author me</PROPERTY>", "property author"),
     ("network", "<PROPERTY>credal-set</PROPERTY>", "!a set of networks (property credal-set)"),
     ("network", "<UTILITY/>", "!<UTILITY>, which is not read"),
@@ -125,11 +125,11 @@ XMLBIF_ELEMENTS = [
     ("type", ' TYPE="utility"', "!nodes of nature, found a node of kind 'utility', which is not read"),
     ("rows", "0.5 .25 2.5e-1<!-- no --> 0.125 0.125 0.75", ""),
     ("given", "", "!3 probabilities of 'lawn', found 6"),
-    ("definition", "<TABLE>1</TABLE>", "!one <TABLE>, found another"),
-    ("definition", "<FOR>rain</FOR>", "!one <FOR>, found another"),
+    ("definition", "<TABLE>1</TABLE>", "!one <TABLE>, found a second one"),
+    ("definition", "<FOR>rain</FOR>", "!one <FOR>, found a second one"),
     ("definition", "<FUNCTION>max</FUNCTION>", "!<FUNCTION>, which is not read"),
     ("definition", "<PROPERTY>from data</PROPERTY>", "property from"),
-    ("more", "<NETWORK/>", "!one <NETWORK>, found another"),
+    ("more", "<NETWORK/>", "!one <NETWORK>, found a second one"),
 ]
 
 XDSL = """<?xml version="1.0" encoding="UTF-8"?>
@@ -158,7 +158,7 @@ XDSL_ELEMENTS = [
     ("table", "<probabilities>0 0</probabilities>", "!probabilities of 'rain' that sum to 0"),
     ("table", "<probabilities>1</probabilities>", "!2 probabilities of 'rain', found 1"),
     ("table", "<dyn order='1'/><probabilities>.5 .5</probabilities>", "!<dyn>, which is not read"),
-    ("table", "<probabilities>.5 .5</probabilities><probabilities/>", "!one <probabilities>, found another"),
+    ("table", "<probabilities>.5 .5</probabilities><probabilities/>", "!one <probabilities>, found a second one"),
     ("lawn", CPT.format("<equation>rain</equation>"), "!<equation>, which is not read"),
     *(
         ("nodes", f'<{kind} id="more"/>', f"!a node of kind '{kind}', which is not read")
@@ -169,7 +169,7 @@ XDSL_ELEMENTS = [
     ("more", "<properties><property id='a'>b</property></properties>", "element properties"),
     ("more", "<observationcost/>", "element observationcost"),
     ("more", "<cases/>", "!<cases>, which is not read"),
-    ("more", "<nodes/>", "!one <nodes>, found another"),
+    ("more", "<nodes/>", "!one <nodes>, found a second one"),
 ]
 
 NET = """{net}
@@ -192,7 +192,7 @@ NET_ELEMENTS = [
     ("net", "net { } % a comment { }", ""),
     ("attribute", 'label = "a ; b"; position = (1 2);', "no answer depends on it: label, position"),
     ("attribute", "subtype = number; state_values = (0 1);", "subtype, state_values"),
-    ("attribute", 'states = ("a" "b");', "!one attribute 'states', found another"),
+    ("attribute", 'states = ("a" "b");', "!one attribute 'states', found a second one"),
     ("kind", "discrete node", ""),
     *(
         ("kind", f"{kind} node", f"!a node of kind '{kind}', which is not read")
@@ -206,7 +206,7 @@ NET_ELEMENTS = [
     ("data", "data = (0.5 0.25 0.25 0.125 0.125 0.75);", ""),
     ("data", "", "potentials without data are read as uniform: lawn"),
     ("potential", "experience = (3 4); fading = (1 1);", "no answer depends on it: experience, fading"),
-    ("potential", "data = (1);", "!one attribute 'data', found another"),
+    ("potential", "data = (1);", "!one attribute 'data', found a second one"),
     ("potential", "model_nodes = ();", "!'model_nodes', an expression, which is not read"),
     ("potential", "model_data = (Noisy(rain));", "!'model_data', an expression, which is not read"),
     ("more", "class other { }", "!another class, 'other', which is not read"),

@@ -75,7 +75,7 @@ WRONG = [
     ('y="a,b', "has a quote that is not closed"),
     ("z=[1,2]", "the likelihood of 'z' has 2 values for 3 states"),
     ("z=[1,2,-3]", "the likelihood of 'z' has a value that is negative or not finite"),
-    ("z=[1,2,x]", "is no list like x=1, y=yes or z=[0.2, 0.8]"),
+    ("z=[1,2,x]", "is not a list like x=1, y=yes or z=[0.2, 0.8]"),
     ("z=1,z=2", "'z' is observed in two different states"),
     ("z=1,z=[1,1,1]", "names 'z' twice"),
     ("z=[1,1,1],z=[1,1,1]", "names 'z' twice"),

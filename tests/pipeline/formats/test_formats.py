@@ -6,6 +6,7 @@ import gzip
 import itertools
 import lzma
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -136,13 +137,11 @@ def test_shared_functions_share_memory(read: Read, reuse: str, name: str) -> Non
     assert {id(f.values) for f in model.functions} == {id(model.functions[0].values)}
 
 
-KNOWN = (
-    "a .cfn, .uai, .LG, .bif, .bifxml, .xml, .xdsl, .net, .jgum, .bgum, .dsl, .dne, .dsc, "
-    ".cnf, .wcnf, .opb, .wbo, .lp, .qpbo, .pre, .spot, .bep, .fzn, .yaml, .wcsp or .erg model"
-)
+KNOWN = "a model in a format that `bucketflow formats` lists"
+READABLE = "a readable file"
 
 BAD_WCSP = [
-    ("", None, KNOWN, "an empty file"),
+    ("", None, READABLE, "the file is empty"),
     ("p 1", 1, "the largest domain size of at least 0", "the end of the file"),
     ("p 999999999999 2 1 9\n2\n", 1, "the number of variables from 0 to 6", "'999999999999'"),
     ("p 1 2 0 9\n0\n", 2, "a domain size from 1 to 2147483647", "'0'"),
@@ -261,7 +260,12 @@ BAD_CFN = [
     (HEAD + "f: {scope: [a] costs: [1 2 3]}", 3, "2 costs", "3 costs"),
     (HEAD + "f: {scope: [a]\n costs: [1 x]}", 4, "a cost", "'x'"),
     (HEAD + "f: {scope: [a]\n costs: [1 nan]}", 4, "a cost", "'nan'"),
-    (HEAD + "f: {scope: [a]\n costs: [1 -inf]}}}", 4, "a cost that is not infinitely good", "others"),
+    (
+        HEAD + "f: {scope: [a]\n costs: [1 -inf]}}}",
+        4,
+        "a cost that is not infinitely good",
+        "a number outside this range",
+    ),
     (HEAD + "f: {scope: [b] defaultcost: 0 costs: [w 1]}", 3, "a state of variable 'b'", "'w'"),
     (HEAD + "f: {scope: [a] defaultcost: 0\n costs: [0 1 1]}", 4, "tuples of 1 states and a cost", "3 items"),
     (HEAD + "f: {scope: [a]}", 3, "a function with scope and costs", "'scope'"),
@@ -505,7 +509,7 @@ def test_hugin(read: Read) -> None:
         ),
         ("( 0.5 0.25 0.25 )", "( 0.5 0.25 )", 5, "12 numbers", "11 numbers"),
         ("( 1 0 0 )( 0.5 0.25 0.25 )", "( 1 0 ) (0 0.5 0.25 0.25 )", 7, "lists of 3 numbers", "2 numbers"),
-        ("0.25 )))", "0.25 ))", 5, "matching parentheses", "others"),
+        ("0.25 )))", "0.25 ))", 5, "matching parentheses", "an unclosed one"),
         ("0.25 0.25", "0.25 -1", 7, "a finite number of at least 0", "'-1'"),
         ("C | A B", "C | A D", 3, "a declared node", "'D'"),
         ("C | A B", "C A | B", 3, "one child, then '|' and its parents", "'A'"),
@@ -600,15 +604,20 @@ def test_size_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pack: Calla
 
 
 def test_unreadable_files(tmp_path: Path) -> None:
-    for path in (tmp_path, tmp_path / "missing.uai", tmp_path / "nul\x00.uai"):
-        with pytest.raises(FormatError, match="expected a readable file"):
+    for path, fault in (
+        (tmp_path, "this is a folder; give the path of a file"),
+        (tmp_path / "missing.uai", "no such file"),
+        (tmp_path / "nowhere" / "a.uai", f"there is no folder {tmp_path / 'nowhere'}"),
+        (tmp_path / "nul\x00.uai", "embedded null"),
+    ):
+        with pytest.raises(FormatError, match=f": {re.escape(fault)}"):
             load(path)
 
 
 def test_unknown_content(read: Read) -> None:
     check_error(read, "hello world\n", "notes", None, KNOWN, "a file that begins 'hello world\\n'")
-    check_error(read, "1 0 1\n", "a.evid", None, KNOWN, "an evidence file, which goes with a model")
-    check_error(read, "MARKOV\n1\x00\n", "a.uai", 2, "text", "a NUL byte")
+    check_error(read, "1 0 1\n", "a.evid", None, READABLE, "this is an evidence file, which goes with a model")
+    check_error(read, "MARKOV\n1\x00\n", "a.uai", None, READABLE, "this is not a text file: line 2 has a NUL byte")
 
 
 @pytest.mark.parametrize("suffix", ["", ".gz", ".xz"])
@@ -640,7 +649,7 @@ def test_what_cannot_be_written(read: Read, tmp_path: Path) -> None:
         (apart, "b.wcsp", "2..62 or more apart"),
         (cost, "b.dsc", "written as .cfn, .uai, .bif, .net, .xml, .yaml or .wcsp"),
         (cost, "b.bif", "the model holds costs, and .bif holds Bayesian networks"),
-        (cost, "missing/b.wcsp", "No such file"),
+        (cost, "missing/b.wcsp", "there is no folder "),
     ]:
         with pytest.raises(ModelError, match=reason):
             save(model, tmp_path / name)

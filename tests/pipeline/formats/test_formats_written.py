@@ -238,6 +238,6 @@ def test_a_read_only_folder_is_said_in_a_sentence(tmp_path: Path, monkeypatch: p
     with monkeypatch.context() as patch:
         patch.setattr(os, "open", refuse)  # what a folder of a file system that is mounted read-only does
         patch.setattr(os, "unlink", refuse)
-        with pytest.raises(ModelError, match=r"cannot write .*a\.bif: Read-only file system"):
+        with pytest.raises(ModelError, match=r"cannot write .*a\.bif: read-only file system"):
             save(model, tmp_path / "a.bif")
     assert [*tmp_path.iterdir()] == []

@@ -181,14 +181,17 @@ REFUSED = {
     "bounds": ("sgcc dec 3 1 0 2 1", "3: expected a lower bound up to the upper one, found 2 to 1 of value 0"),
     "bounds twice": ("sgcc dec 3 2 0 0 1 0 0 2", "3: expected bounds of each value once, found value 0 twice"),
     "lists": ("ssame 3 1 3 0 1 2 3", "3: expected two lists of as many variables, found 1 and 3"),
-    "other lists": ("ssame 3 2 2 0 1 2 4", "3: expected two lists of the variables of the scope, found others"),
+    "other lists": (
+        "ssame 3 2 2 0 1 2 4",
+        "3: expected two lists of the variables of the scope, found lists of other variables",
+    ),
     "states": ("sregular var 3 2 1 0 1 2 1 0 0 1", "3: expected a state of the automaton from 0 to 1, found 2"),
     "symbols": ("sgrammar var 3 2 2 0 1 0 2 0", "3: expected a symbol of the grammar from 0 to 1, found 2"),
     "rules": ("sgrammar var 3 2 2 0 1 2 0 0 4", "3: expected rules with weights in a grammar of metric 'weight'"),
     "comparator": ("wsum lin 3 <> 4", "3: expected a comparator ==, !=, <, <=, >, >=, found '<>'"),
     "knapsack": ("knapsack 3 1 1 1 1", "3: expected a knapsack over variables of two states, found one of 3"),
     "at most one": ("knapsackc 3 0 0 0 0 0", "3: expected at-most-one constraints of variables of two states"),
-    "value twice": ("knapsackp 3 2 1 1 1 2 0 0 0", "3: expected each value of a variable once, found one twice"),
+    "value twice": ("knapsackp 3 2 1 1 1 2 0 0 0", "3: expected each value of a variable once, found a value twice"),
     "variable": ("smaxdp 3 1 4 0 1", "3: expected variables of the scope, found variable 4"),
     "tree": ("MST", None),
     "nested domains": ("wcsp 0 3 0 0 q 1 2 0 9 2", "3: expected a nested network over domains (3, 3, 3, 3), found"),
@@ -247,7 +250,7 @@ def test_parameters_that_are_none_are_refused(name: str, read: Read) -> None:
 def test_distances_have_no_decimals(read: Read) -> None:
     head = "{problem: {name: p mustbe: <50.0} variables: {a: 3 b: 3} functions: {u: {scope: [a] costs: [0.5 1 1]}\n"
     assert read(head + "f: {scope: [a b] type: >= params: [1 0]}}}", "a.cfn").cost([1, 0]) == 10
-    with pytest.raises(FormatError, match="2: expected whole costs to be minimised, as how far it is missed is a cost"):
+    with pytest.raises(FormatError, match="2: expected whole costs that are minimised, because the missed distance"):
         read(head + "f: {scope: [a b] type: >= params: [1 1]}}}", "b.cfn")
 
 

@@ -274,7 +274,7 @@ def test_pedigrees_count_wrong_genotypings(read: Read) -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("1 1 0 0 1 3 4\n2 2 0 0 1 3 4\n", "one locus, found another"),
+        ("1 1 0 0 1 3 4\n2 2 0 0 1 3 4\n", "one locus, found a second one"),
         ("1 1 0 0 1 3 4 5 6\n", "one locus, seven numbers a line, found 9 numbers: haplotypes are not read"),
         ("1 1 0 0 1\n", "lines of seven numbers, found 5 words"),
         ("1 1 0 0 1 0 0\n", "a pedigree with genotypings, found none"),

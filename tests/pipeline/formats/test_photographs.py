@@ -103,7 +103,7 @@ BEP = "# bep\nname\n2 1\n1 0 0 3 0 9 4\n2 0 0 3 0 9 5\n0 1\n1 0\n"
         ("a.spot", SPOT + "1\n2 0 1 13\n", "5: expected 2 different photographs"),
         ("a.spot", SPOT + "1\n2 0 2 13 1\n", "5: expected a photograph from 0 to 1, found '2'"),
         ("a.bep", BEP, None),
-        ("a.bep", BEP.replace("2 0 0", "1 0 0"), "5: expected one line of each photograph, found another"),
+        ("a.bep", BEP.replace("2 0 0", "1 0 0"), "5: expected one line of each photograph, found a second one"),
         ("a.bep", BEP + "7\n", "8: expected 7 words of each of 2 photographs, and 4 delays, found 19 words"),
         ("a.bep", BEP.replace("9 5", "9 -5"), "5: expected a revenue from 0 to"),
         ("a.bep", "# bep\n", "expected the number of photographs"),

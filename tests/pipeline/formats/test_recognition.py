@@ -32,8 +32,8 @@ def found(path: Path, data: bytes) -> str:
     path.write_bytes(data)
     with pytest.raises(FormatError) as caught:
         load(path)
-    assert caught.value.expected in (KNOWN, "a file of text, plain, .gz, .xz or .lzma")
-    return caught.value.found
+    assert caught.value.expected in (KNOWN, "a readable file")
+    return caught.value.found.removeprefix("this is ")
 
 
 def zipped(data: bytes) -> bytes:
@@ -212,7 +212,7 @@ def test_a_wcsp_may_be_named_as_words_of_other_formats(tmp_path: Path, word: str
 
 @pytest.mark.parametrize("read", [lambda p: bucketflow.solve(p), bucketflow.marginals])
 def test_a_path_stands_for_its_model(tmp_path: Path, read: Callable[[str], object]) -> None:
-    with pytest.raises(bucketflow.FormatError, match=r"a\.wcsp: expected a readable file, found No such file"):
+    with pytest.raises(bucketflow.FormatError, match=r"a\.wcsp: no such file"):
         read(str(tmp_path / "a.wcsp"))
     (tmp_path / "a.uai").write_text("MARKOV 1 2 1 1 0 2 0.5 1.5")
     assert read(str(tmp_path / "a.uai"))

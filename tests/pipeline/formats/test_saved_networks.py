@@ -68,8 +68,11 @@ def test_dsl_has_tables_truth_tables_and_noisy_maxima(read: Read) -> None:
         ),
         (TRUTH.replace("wet, 1)", "wet, 2)"), "states of the node, found '2'"),
         (TRUTH.replace("(Rain, Hose)", "(Rain, Nose)"), "a variable of the network, found 'Nose'"),
-        (TRUTH.replace("TYPE = TRUTHTABLE;", "TYPE = TRUTHTABLE; TYPE = CPT;"), "one attribute 'TYPE', found another"),
-        (TRUTH.replace("}; };", "}; DEFINITION = { }; };"), "one definition, found another"),
+        (
+            TRUTH.replace("TYPE = TRUTHTABLE;", "TYPE = TRUTHTABLE; TYPE = CPT;"),
+            "one attribute 'TYPE', found a second one",
+        ),
+        (TRUTH.replace("}; };", "}; DEFINITION = { }; };"), "one definition, found a second one"),
         ("node W { TYPE = CPT; ", "found the end of the file"),
         ("node W CPT;", "an attribute (name = value;), or a block"),
     ],
@@ -225,7 +228,7 @@ def test_a_damaged_packed_network_is_refused(tmp_path: Path) -> None:
         (b"\x01\0\0\0\0\0\0\0\x80", "'nodes', as aGrUM writes it"),
         (b"\x01\0\0\0\0\0\0\0\x05", "a Bayesian network"),
         (b"text", "a network of aGrUM as it packs it"),
-        (b"\x02\0\0\0\0\0\0\0\xa1\xb9", "text that is no UTF-8"),
+        (b"\x02\0\0\0\0\0\0\0\xa1\xb9", "text that is not UTF-8"),
     ):
         path.write_bytes(data)
         with pytest.raises(FormatError) as caught:

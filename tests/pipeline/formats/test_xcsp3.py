@@ -544,7 +544,7 @@ def test_objectives_are_what_is_best(read: Read, cells: int, kind: str) -> None:
         (f"<sum>{X}<condition> (about,3) </condition></sum>", "an operator lt, le, ge, gt, eq, ne, in, notin"),
         (f"<sum>{X}<coeffs> 1 </coeffs><condition> (le,3) </condition></sum>", "4 coefficients, found 1"),
         ("<intension> eq(x[0],w) </intension>", "a variable of the problem, found 'w'"),
-        ("<intension> foo(x[0],1) </intension>", "the operator 'foo', which is none of"),
+        ("<intension> foo(x[0],1) </intension>", "the unknown operator 'foo' (known are"),
         ("<intension> eq(x[0],set(1)) </intension>", "a set that does not follow 'in'"),
         (
             "<extension><list> y z </list><supports> (1,1,1) </supports></extension>",

@@ -172,7 +172,7 @@ def test_bad_case_files(tmp_path: Path, text: str, message: str) -> None:
 def test_usage(tmp_path: Path) -> None:
     assert "--cases needs --out" in run("diagnosis", "--cases", "x.csv", code=2)
     missing = run("diagnosis", "--cases", tmp_path / "none.csv", "--out", tmp_path / "o.csv", code=2)
-    assert "found No such file or directory" in missing
+    assert ": no such file" in missing
     assert "--variables only" in run("diagnosis", "--cases", "x.csv", "--out", "o.csv", "--max-marginals", code=2)
     (tmp_path / "cases.csv").write_text(CASES)
     assert ".jsonl" in run("diagnosis", "--cases", tmp_path / "cases.csv", "--out", "o.txt", code=2)

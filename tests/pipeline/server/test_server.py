@@ -747,7 +747,7 @@ def test_a_handshake_has_to_be_whole_in_time(folder: ServerFolder, certificate: 
         ("x" * 32, 0o644, "everyone on this machine can read the token; chmod o-rwx "),
         ("short", 0o600, "a token of 20 to 1000 ASCII characters without blanks is expected; write one, e.g. openssl"),
         ("é" * 32, 0o600, "a token of 20 to 1000 ASCII characters"),
-        (None, 0o600, "No such file or directory; write a token to it, e.g. openssl rand -hex 32"),
+        (None, 0o600, "no such file; write a token to it, e.g. openssl rand -hex 32"),
     ],
 )
 def test_token_files_are_checked(
