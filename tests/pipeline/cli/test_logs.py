@@ -88,7 +88,7 @@ def test_metrics_without_a_folder_are_refused(tmp_path: Path) -> None:
     assert "no such folder" in found.stderr
     found = run("solve", "satellite", "--metrics", str(tmp_path))
     assert found.exit_code == 2
-    assert found.stderr.endswith(f"bucketflow: cannot write {tmp_path}: Is a directory\n")
+    assert found.stderr.endswith(f"bucketflow: cannot write {tmp_path}: this is a folder; give the path of a file\n")
 
 
 def test_labels_are_escaped() -> None:
