@@ -69,7 +69,9 @@ class Opening:
         self.turns.debt_seconds["search"] = self.known.tried.get("search", 0.0)
         self._sweep_searched(math.inf, policy.planned_sweep_seconds)
         if self._prunes and not self.known.is_over():
-            yield from self.team.turn("dolls", max(policy.first_turn_seconds, policy.dolls_share * self.known.spent))
+            # without an assignment there is no gap that bounds could close
+            share = policy.dolls_share if self.known.upper is not None else 0.0
+            yield from self.team.turn("dolls", max(policy.first_turn_seconds, share * self.known.spent))
         if not (settled or self.known.is_over()):
             self.preparing.prepare()
         if self._prunes:

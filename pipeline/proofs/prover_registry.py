@@ -129,7 +129,7 @@ ALL_PROVERS: tuple[Registered, ...] = (
         "search",
         _in("branch_and_bound", "DepthFirstProver"),
         CompiledLoop(*_DEPTH_FIRST, 1.0, interpreted=True),
-        weights={"few large": 4.0, "unfound": 2.0, "many": 0.5},
+        weights={"few large": 4.0, "unfound": 4.0, "many": 0.5},
     ),
     Registered("dense", _in("planned_sweep", "DenseProver")),
 )

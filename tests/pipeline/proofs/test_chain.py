@@ -259,7 +259,7 @@ def test_a_search_is_first_and_longest_until_an_assignment_is_known() -> None:
     tried = _turns(closed={"clusters": 0.9, "search": 0.0})
     tried.suit((2,) * 1000, found=False)
     assert dict(tried.shares(1.0))["clusters"] == 1.0
-    assert next(tried.shares(1.0)) == ("search", 2.0)
+    assert next(tried.shares(1.0)) == ("search", 4.0)
     tried.suit((2,) * 1000)
     assert next(tried.shares(1.0)) == ("clusters", 2.0)
 
