@@ -48,6 +48,8 @@ class EnginePrice:
         Predicted seconds of planning, if a short search predicts them; infinite otherwise.
     compiling_seconds : float
         Seconds of compilation before the first turn.
+    charged : float
+        Each second of a turn counts as this many where engines without a price are compared.
     """
 
     seconds: float = inf
@@ -56,6 +58,7 @@ class EnginePrice:
     device: Device = "host"
     planning_seconds: float = inf
     compiling_seconds: float = 0.0
+    charged: float = 1.0
 
     @property
     def known(self) -> bool:

@@ -26,7 +26,7 @@ class TurnLengths:
         Where the first turn is a part of a price: no turn before shorter sweeps, which are over before it pays.
     most_turns : int
     charged : float
-        Each second counts as this many where engines are compared by the seconds of their turns.
+        In models of two states, each second counts as this many where engines without a price are compared.
     """
 
     first_seconds: float = inf
@@ -46,7 +46,7 @@ _LENGTHS: Final = MappingProxyType(
         # The same search, written out.
         "circuit": TurnLengths(0.25),
         "outer circuit": TurnLengths(0.25),
-        # 2.6 million edges. Beside a search, which bids for clauses only, they answered none of 25 counts first.
+        # 2.6 million edges. Beside a search of clauses they answered none of 25 counts first.
         "diagrams": TurnLengths(0.25, charged=4.0),
         # Joins of rows; more seldom paid on 25 public models.
         "rows": TurnLengths(part=0.05, from_seconds=0.5, most_turns=1, priced_part=0.5),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from ....tasks.compiler.code_cache import seconds_to_compile
@@ -116,7 +116,14 @@ class DiagramEngine(_SumEngine):
             return EnginePrice()
         if not self.diagrams.fits:
             return "tables of the model do not fit memory"
-        return _unknown(*_ELIMINATING) if self.diagrams.sums_all else "sums of finite costs may reach top"
+        return self._unpriced if self.diagrams.sums_all else "sums of finite costs may reach top"
+
+    @property
+    def _unpriced(self) -> EnginePrice:
+        """The seconds of compiling loops, and how turns compare with those of a search."""
+        asking = self.asking
+        charged = asking.policy.lengths["diagrams"].charged if max(asking.network.dims, default=1) <= 2 else 1.0
+        return replace(_unknown(*_ELIMINATING), charged=charged)
 
     def run(self, seconds: float, stop: Stop = bool) -> Answer | Unfinished:
         """Go on with the elimination."""
@@ -129,6 +136,6 @@ class DiagramEngine(_SumEngine):
         if found is None:
             # from the first sum on it is known what the others take: then it has a price, by which others have turns
             left = EnginePrice(self.diagrams.seconds_left, certainty="planned")
-            price = left if left.known else EnginePrice()
+            price = left if left.known else self._unpriced
             return Unfinished(f"they {self.diagrams.failure}", hopeless=self.diagrams.hopeless, price=price)
         return found

@@ -11,7 +11,8 @@ Two engines whose prices are not known, and a sweep of four seconds. Half of its
 search for 0.25 s, because its time cannot be predicted
 diagrams for 0.25 s, because its time cannot be predicted
 search for 0.5 s, because its time cannot be predicted
-search for 1 s, because its time cannot be predicted
+diagrams for 0.5 s, because its time cannot be predicted
+search for 0.5 s, because its time cannot be predicted
 >>> print(move)
 sweep to its end, unless it takes over 8 s, because it has the lowest predicted time
 """
@@ -73,7 +74,7 @@ class _Standing:
     @property
     def charged(self) -> float:
         """The seconds by which it is compared with other engines without a price."""
-        return self.offer.lengths.charged * self.spent
+        return self.price.charged * self.spent
 
     @property
     def can_be_priced(self) -> bool:
@@ -154,7 +155,7 @@ class TurnAccount:
             return None
         here = self.standings[move.engine]
         each, seconds = min(able, key=lambda one: one[0].charged)
-        if each.charged > here.charged + here.offer.lengths.charged * move.seconds:
+        if each.charged > here.charged + here.price.charged * move.seconds:
             return None
         return Move("turn", each.offer.engine, seconds, "on another core")
 
