@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from . import address as addresses
 from .address import ClusterError as ClusterError
 from .address import ClusterLostError, verify_listening
-from .starting import LOOPBACK, NO_DASHBOARD, children_ignore_interrupts, starting, without_web_server
+from .starting import LOOPBACK, NO_DASHBOARD, UNSAMPLED, children_ignore_interrupts, starting, without_web_server
 from .version import install_hint
 from .worker_facts import worker_facts
 
@@ -42,19 +42,21 @@ def local_client(workers: int, on_dashboard: Callable[[str], None] | None = None
     """
     if on_dashboard is not None:
         verify_dashboard()
+    from dask import config
     from distributed import Client, LocalCluster
 
     def cluster() -> Any:
-        return LocalCluster(
-            n_workers=workers,
-            threads_per_worker=1,
-            processes=True,
-            memory_limit=0,
-            dashboard_address=None if on_dashboard is None else LOOPBACK,
-            worker_dashboard_address=None,
-            scheduler_kwargs=NO_DASHBOARD if on_dashboard is None else {},
-            silence_logs=logging.CRITICAL,
-        )
+        with config.set(UNSAMPLED if on_dashboard is None else {}):
+            return LocalCluster(
+                n_workers=workers,
+                threads_per_worker=1,
+                processes=True,
+                memory_limit=0,
+                dashboard_address=None if on_dashboard is None else LOOPBACK,
+                worker_dashboard_address=None,
+                scheduler_kwargs=NO_DASHBOARD if on_dashboard is None else {},
+                silence_logs=logging.CRITICAL,
+            )
 
     served = on_dashboard is not None
     with started(cluster, f"{workers} worker processes", served=served) as opened, Client(opened) as client:

@@ -22,6 +22,10 @@ from .address import ClusterError
 LOOPBACK: Final = "127.0.0.1:0"
 NO_DASHBOARD: Final = {"dashboard": False, "dashboard_address": LOOPBACK}
 
+#: Settings of Dask without its samples of call stacks (every 10 ms) and of its event loops (every 20 ms). Only
+#: the dashboard shows them. With them an idle process takes 2% of a core, without them less than 0.5%.
+UNSAMPLED: Final = {"distributed.worker.profile.enabled": False, "distributed.admin.tick.interval": "1s"}
+
 _OPTION: Final = "--dashboard-address"
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any, Final, Generic, TypeVar
 
+from ...cluster.dask_pool import DaskPool
 from ...cluster.pool import Pool, TaskLabel
 from ...tasks.steps.step import Step
 from ...tasks.sweeps.program import Program, pick, run_part, run_step, together
@@ -146,7 +147,8 @@ def _sweep_steps(run: Run[T], keep: bool) -> Swept[T]:
 
 def _submit_steps(run: Run[T], program: Program[T], made: dict[int, Any], kept: set[int]) -> None:
     """Submit the steps of a program; those tables are in ``made`` afterwards that are to be kept."""
-    pool, sent, (labels,) = run.pool, dict[int, Any](), run.labels
+    assert isinstance(run.pool, DaskPool)
+    batch, sent, (labels,) = run.pool.batch(run_step), dict[int, Any](), run.labels
 
     def submit(position: int, step: Step) -> Any:
         with_it = {}
@@ -156,13 +158,14 @@ def _submit_steps(run: Run[T], program: Program[T], made: dict[int, Any], kept: 
             if prod(program.dims[v] for v in program.leaf_axes[i]) <= _WITH_STEP_CELLS:
                 with_it[i] = program.leaves[i]
             else:
-                sent[i] = pool.put(program.leaves[i], TaskLabel(f"load-function_{i}"))
+                sent[i] = batch.put(program.leaves[i], TaskLabel(f"load-function_{i}"))
         read = tuple(dict.fromkeys(i for i in step.inputs if i not in with_it))
         tables = [made[i] if i in made else sent[i] for i in read]
         with_label = labels[position]
-        return pool.submit(run_step, step, program.algebra, run.threads, read, with_it, *tables, label=with_label)
+        return batch.submit(run_step, step, program.algebra, run.threads, read, with_it, *tables, label=with_label)
 
     submit_steps(program.steps, kept, made, submit, sent)
+    made.update(batch.send(made))
 
 
 def submit_steps(

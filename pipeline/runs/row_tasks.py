@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
+from ...cluster.dask_pool import DaskPool
 from ...cluster.pool import SerialPool, TaskLabel
 from ...storage.files import free_bytes
 from ...storage.spec import Receipt
@@ -81,7 +82,9 @@ class RowTasks(RowTables[T]):
         alone = replace(run, pool=SerialPool(), progress=None, by_steps=False, note=ignored)
         there = RowTables(alone, self.store, self.keep, apart=True)
         there.program = self.program  # leaf tables are built once, here
-        shared = run.pool.put(there, TaskLabel(f"load-{len(needed)}_steps"))
+        assert isinstance(run.pool, DaskPool)
+        batch = run.pool.batch(make_rows)
+        shared = batch.put(there, TaskLabel(f"load-{len(needed)}_steps"))
         made: dict[int, Any] = {}
         (labels,) = run.labels
         for step, label in zip(self.program.steps, labels, strict=True):
@@ -89,8 +92,8 @@ class RowTasks(RowTables[T]):
                 read = dict.fromkeys(i for i in step.inputs if i in self.steps)
                 inputs = [made[i] if i in made else RowsMade(i, disk.of(i), self.held.get(i)) for i in read]
                 known = disk.of(step.node)
-                made[step.node] = run.pool.submit(make_rows, shared, step.node, known, *inputs, label=label)
-        return made
+                made[step.node] = batch.submit(make_rows, shared, step.node, known, *inputs, label=label)
+        return batch.send(made)
 
     def _take(self, made: RowsMade[T]) -> None:
         """Enter what a task made."""

@@ -22,7 +22,7 @@ class SlicePolicy(Policy):
     slice_bytes : int
         Maximum numbers of all slices held at a time.
     step_tasks : int
-        Most tasks of single steps that a run is cut into: a client submits some two thousand a second.
+        Most tasks of single steps that a run is cut into: each takes 2 CPU ms.
     """
 
     least_seconds: float = 0.1

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
-from ...cluster.dask_pool import Begin, DaskPool
+from ...cluster.dask_pool import Begin, DaskPool, TaskBatch
 from ...cluster.pool import TaskLabel, in_a_row
 from ...storage.spec import Receipt
 from ...tasks.boxes.box import Receipts, States, Wanted, run_box
@@ -25,8 +25,7 @@ T = TypeVar("T")
 
 
 def _submit_at(
-    pool: DaskPool,
-    worker: str | None,
+    batch: TaskBatch,
     held: Held[Any],
     states: States,
     made: Mapping[int, Any],
@@ -34,8 +33,9 @@ def _submit_at(
     first: int = 0,
     run: Callable[..., Any] = run_step_at,
 ) -> Callable[[int, Step], Any]:
-    """Return a function that submits steps of a held program with ``run``, from a position on, with some variables
-    fixed. Names of the tasks end with ``what``, the slice or box.
+    """Return a function that adds steps of a held program to a batch, from a position on, with some variables fixed.
+
+    Names of the tasks end with ``what``, the slice or box.
     """
 
     def submit(position: int, step: Step) -> Any:
@@ -43,7 +43,7 @@ def _submit_at(
         where = held.handle, first + position, states, read
         label = held.labels[first + position]
         label = label.of(what) if what else label
-        return pool.submit(run, *where, *[made[i] for i in read], worker=worker, label=label)
+        return batch.submit(run, *where, *[made[i] for i in read], label=label)
 
     return submit
 
@@ -63,16 +63,19 @@ def begin_group(
     first, rest = program.steps[: program.variant_from], program.steps[program.variant_from :]
     if first and not held.made:
         read = {i for step in rest for i in step.inputs} | {*program.outputs}
-        submit_steps(first, read, held.made, _submit_at(pool, None, held, {}, held.made))
+        shared = pool.batch(run_step_at)
+        submit_steps(first, read, held.made, _submit_at(shared, held, {}, held.made))
+        held.made.update(shared.send(held.made))
     nodes = [node for node in program.outputs if node in {step.node for step in program.steps}]
-    tables = []
+    batch, tables = pool.batch(run_step_at, worker), []
     slices, size = held.value.slices, held.value.size
     for place, states in enumerate(held.value.states(number, worth), number * size + 1):
         made = dict(held.made)
         what = f"slice{place}of{slices}"
-        submit_steps(rest, {*program.outputs}, made, _submit_at(pool, worker, held, states, made, what, len(first)))
+        submit_steps(rest, {*program.outputs}, made, _submit_at(batch, held, states, made, what, len(first)))
         tables += [made[node] for node in nodes]
-    return pool.submit(end_group, held.handle, number, worth, tuple(nodes), *tables, worker=worker, label=label)
+    end = batch.submit(end_group, held.handle, number, worth, tuple(nodes), *tables, label=label)
+    return batch.send({0: end})[0]
 
 
 def end_group(
@@ -119,10 +122,10 @@ def begin_box(
         )
     apart = {*box.results, *box.roots}
     what = "".join(label.name.split("-")[:2])  # the names of steps have the stage already
+    batch = pool.batch(run_step_here, worker)
 
     def submit(function: Callable[..., Any], node: int, verb: str, *args: Any) -> Any:
-        named = TaskLabel(f"{verb}-table_{node}-{what}", label.stage)
-        return pool.submit(function, held.handle, *args, worker=worker, label=named)
+        return batch.submit(function, held.handle, *args, label=TaskLabel(f"{verb}-table_{node}-{what}", label.stage))
 
     made = {
         node: submit(read_input, node, "load", node, {spec.name: receipts[spec.name]}, states)
@@ -137,11 +140,11 @@ def begin_box(
 
     for node, table in made.items():
         store(node, table)
-    step_at = _submit_at(pool, worker, held, states, made, what, run=run_step_here)
+    step_at = _submit_at(batch, held, states, made, what, run=run_step_here)
     submit_steps(box.program.steps, apart, made, lambda position, step: store(step.node, step_at(position, step)))
     nodes = tuple(node for node in apart if node in made)
     ends = *stored, *[made[node] for node in nodes]
-    return pool.submit(end_box, held.handle, number, states, wanted, nodes, *ends, worker=worker, label=label)
+    return batch.send({0: batch.submit(end_box, held.handle, number, states, wanted, nodes, *ends, label=label)})[0]
 
 
 BEGINS: Final[Mapping[Callable[..., Any], Begin]] = {

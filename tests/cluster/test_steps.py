@@ -8,6 +8,7 @@ import os
 import re
 import signal
 import sys
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from urllib.request import urlopen
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from dask import config
 from dask.utils import key_split
 from distributed import Client, LocalCluster
 from distributed import wait as wait_for
@@ -24,7 +26,7 @@ from distributed.diagnostics.plugin import SchedulerPlugin
 
 import bucketflow
 from bucketflow.cluster.connect import ClusterError, local_client, verify_dashboard
-from bucketflow.cluster.dask_pool import DaskPool
+from bucketflow.cluster.dask_pool import DaskPool, TaskBatch
 from bucketflow.cluster.starting import NO_DASHBOARD
 from bucketflow.pipeline.budget.budget_policy import BudgetPolicy
 from bucketflow.pipeline.cli.main import main
@@ -43,13 +45,14 @@ class Needs(SchedulerPlugin):
     """Notes what each task depends on."""
 
     def __init__(self, scheduler: Any) -> None:
-        self.scheduler, self.found = scheduler, dict[str, set[str]]()
+        self.scheduler, self.found, self.priorities = scheduler, dict[str, set[str]](), dict[str, Any]()
         self.annotations = dict[str, dict[str, Any]]()
 
     def transition(self, key: Any, start: str, finish: str, *args: Any, **kwargs: Any) -> None:
         if finish == "memory":
             self.found[str(key)] = {str(other.key) for other in self.scheduler.tasks[key].dependencies}
             self.annotations[str(key)] = self.scheduler.tasks[key].annotations
+            self.priorities[str(key)] = self.scheduler.tasks[key].priority
 
     def numbered(self) -> dict[int, tuple[str, set[int]]]:
         """By the order in which tasks were submitted: their kinds, and what they need."""
@@ -123,7 +126,11 @@ def test_every_step_is_a_future_that_depends_on_those_of_its_inputs(client: Clie
         client.cluster.scheduler.remove_plugin("needs")
     tasks = noted.numbered()
     assert len(tasks) == found.dask.tasks
-    steps = sorted(number for number, (each, _) in tasks.items() if each in ("eliminate", "message", "result"))
+    number_of_key = {key: int(key.rsplit("-", 1)[1]) for key in noted.found}
+    swept = ("eliminate", "message", "result")
+    first = sorted((key for key in noted.found if key_split(key) in swept), key=noted.priorities.__getitem__)
+    assert first == sorted(first, key=number_of_key.__getitem__)
+    steps = sorted(number for number, (each, _) in tasks.items() if each in swept)
     graph = found.plan.graph()
     assert len(steps) == len(graph) > 4
     number_of = dict(zip(graph.nodes, steps, strict=True))
@@ -173,6 +180,13 @@ def test_dask_writes_its_report_of_a_run(client: Client, tmp_path: Path) -> None
         bucketflow.solve("satellite", dask_report=page)
 
 
+def test_leaf_tables_in_a_graph_cause_no_warning(client: Client) -> None:
+    limit = {"distributed.admin.large-graph-warning-threshold": "10 kB"}
+    with config.set(limit), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert answers(grid(6, 6, 3, "markov"), "partition", client=client, tasks="steps").dask.tasks > 0
+
+
 @pytest.mark.parametrize(("query", "kind", "length"), [("optimum", "cost", 40), ("marginals", "markov", 24)])
 def test_tables_that_are_dropped_and_made_again_are_too(client: Client, query: str, kind: str, length: int) -> None:
     tree = "bucket" if query == "optimum" else "refined"
@@ -187,22 +201,21 @@ def test_tables_that_are_dropped_and_made_again_are_too(client: Client, query: s
 def test_a_worker_that_is_lost_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """What it held is made again from what others hold."""
     model = grid(6, 6, 3, "markov")
-    submit, left = DaskPool.submit, [12]
+    send, lost = TaskBatch.send, list[str]()
 
     with local_client(2) as opened:
         (victim, *_) = opened.run(os.getpid).values()
 
-        def submitted(self: Any, *call: Any, **how: Any) -> Any:
-            future = submit(self, *call, **how)
-            left[0] -= 1
-            if left[0] == 0:
-                wait_for(future)
-                os.kill(victim, signal.SIGKILL)
-            return future
+        def sent(batch: TaskBatch, references: Any) -> Any:
+            futures = send(batch, references)
+            wait_for([*futures.values()], return_when="FIRST_COMPLETED")
+            lost.append("a worker")
+            os.kill(victim, signal.SIGKILL)
+            return futures
 
-        monkeypatch.setattr(DaskPool, "submit", submitted)
+        monkeypatch.setattr(TaskBatch, "send", sent)
         found = answers(model, "marginals", client=opened, tasks="steps")
-    assert left[0] < 0
+    assert lost == ["a worker"]
     assert_same(answers(model, "marginals"), found)
 
 
