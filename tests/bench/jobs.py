@@ -1,6 +1,9 @@
 """Jobs under fire, and what handing a run over costs: processes of a cluster are killed at random moments of jobs.
 
-Run by hand: ``python tests/bench/jobs.py --trials 200``.
+Then runs on clusters as they are: workers of 700 MB, an S3 server instead of a shared disk, workers that come and go, a
+scheduler that restarts.
+
+Run by hand: ``python tests/bench/jobs.py --trials 200``, or ``--trials 0`` for the clusters alone.
 """
 
 from __future__ import annotations
@@ -21,6 +24,8 @@ from rich.console import Console
 from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from parts.conditions import all_rows
 
 import bucketflow
 from bucketflow.pipeline.errors import BucketflowError
@@ -185,8 +190,19 @@ def overhead(case: Case, running: Cluster, folder: Path, rounds: int) -> Table:
     return table
 
 
+def conditions(folder: Path) -> Table:
+    """Run on clusters as they are."""
+    table = Table(title="Runs on clusters as they are")
+    for heading in ("what", "wall s", "CPU-s", "right", "remark"):
+        table.add_column(heading)
+    for cells in all_rows(folder):
+        table.add_row(*cells)
+        print(*cells, sep="; ", file=sys.stderr, flush=True)
+    return table
+
+
 @click.command()
-@click.option("--trials", default=200, show_default=True)
+@click.option("--trials", default=200, show_default=True, help="0 for the runs on clusters as they are alone.")
 @click.option("--rounds", default=3, show_default=True, help="Of the comparison with a client that stays.")
 @click.option("--seed", default=0, show_default=True)
 def main(trials: int, rounds: int, seed: int) -> None:
@@ -195,26 +211,33 @@ def main(trials: int, rounds: int, seed: int) -> None:
     console = Console(width=110)
     with TemporaryDirectory() as place:
         folder = Path(place)
-        running = Cluster(folder)
-        try:
-            mend(running)
-            cases = make_cases(folder, running)
-            console.print(overhead(cases[0], running, folder, rounds))
-            tallies: dict[tuple[str, str], Tally] = {}
-            for k in range(trials):
-                case, victim = cases[k % len(cases)], _VICTIMS[k // len(cases) % len(_VICTIMS)]
-                tally = tallies.setdefault((case.name, victim), Tally())
-                attempt(case, running, folder / f"run{k}", victim, draw, tally)
-                print(f"{k + 1}/{trials}", end="\r", file=sys.stderr, flush=True)
-        finally:
-            running.kill()
+        console.print(conditions(folder))
+        if trials:
+            console.print(under_fire(folder, trials, rounds, draw, console))
+
+
+def under_fire(folder: Path, trials: int, rounds: int, draw: random.Random, console: Console) -> Table:
+    """Kill one process in each trial; print first what jobs cost."""
+    running = Cluster(folder)
+    try:
+        mend(running)
+        cases = make_cases(folder, running)
+        console.print(overhead(cases[0], running, folder, rounds))
+        tallies: dict[tuple[str, str], Tally] = {}
+        for k in range(trials):
+            case, victim = cases[k % len(cases)], _VICTIMS[k // len(cases) % len(_VICTIMS)]
+            tally = tallies.setdefault((case.name, victim), Tally())
+            attempt(case, running, folder / f"run{k}", victim, draw, tally)
+            print(f"{k + 1}/{trials}", end="\r", file=sys.stderr, flush=True)
+    finally:
+        running.kill()
     table = Table(title=f"{trials} jobs, one process killed in each at a random moment")
     for heading in ("job", "killed", "trials", "in time", "right", "resumed", "redone", "twice at once", "remarks"):
         table.add_column(heading)
     for (name, victim), t in tallies.items():
         numbers = (t.trials, t.killed, t.right, t.resumed, t.redone, t.at_once)
         table.add_row(name, victim, *map(str, numbers), "; ".join(Counter(t.remarks))[:200])
-    console.print(table)
+    return table
 
 
 if __name__ == "__main__":
