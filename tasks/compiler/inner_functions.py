@@ -11,17 +11,12 @@ code for each use of each of them. This uses inner parts of Numba's, see :mod:`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from numba.core import codegen, cpu, dispatcher, environment, errors, typed_passes, types
-from numba.core.compiler_lock import global_compiler_lock
+from numba.core import codegen, cpu, environment, errors, typed_passes, types
 
-from .kept_code import KeptCode
-
-#: For each function being compiled, outermost first, whether its code is cached. Only the holder of the compiler's lock
-#: may read and change it.
-_compiled: list[bool] = []
+from .own_compilation import CodeOnly, Patch, body_only, is_inner, own
 
 #: Body-only code of functions that Python called later. Compiled code may hold addresses of its constants.
 _replaced: list[Any] = []
@@ -29,30 +24,24 @@ _replaced: list[Any] = []
 _KNOWN: tuple[Any, ...] = (types.IntegerLiteral, types.BooleanLiteral)
 
 
-class _CodeOnly:
-    """Stands for the entry point of a function that cannot be entered."""
+def inner_patches() -> Iterator[Patch]:
+    """Yield patches that leave the optimisation and machine code of inner functions to their callers.
 
-
-def is_inner() -> bool:
-    """Whether what is being compiled is for a function that calls it, and kept only as part of that."""
-    return len(_compiled) > 1 and _compiled[0] and not _compiled[-1]  # functions of others are left as they are
-
-
-def compile_inner_code_only() -> None:
-    """Leave the optimisation and machine code of inner functions to their callers."""
-    context: Any = cpu.CPUContext
+    No function may return arrays that does not count who refers to them: its callers would free them too early.
+    """
     for name in ("create_cpython_wrapper", "create_cfunc_wrapper"):
-        _replace(context, name, _only_for_outer)
-    _replace(context, "get_executable", _executable)
-    _replace(codegen.CPUCodeLibrary, "finalize", _finalized)
-    _replace(codegen.CPUCodeLibrary, "_optimize_functions", _optimised)
-    _replace(dispatcher.Dispatcher, "add_overload", _added)
-    _replace(dispatcher.Dispatcher, "compile", _complete)
+        yield own(cpu.CPUContext, name, _only_for_outer)
+    yield own(cpu.CPUContext, "get_executable", _executable)
+    yield own(codegen.CPUCodeLibrary, "finalize", _finalized)
+    yield own(codegen.CPUCodeLibrary, "_optimize_functions", _optimised)
+    yield own(typed_passes.BaseTypeInference, "run_pass", _typed)
 
 
-def refuse_uncounted_arrays() -> None:
-    """Let no function return arrays that does not count who refers to them: its callers would free them too early."""
-    _replace(typed_passes.BaseTypeInference, "run_pass", _typed)
+def complete(function: Any) -> None:
+    """Remove body-only code, so that it is compiled again, completely."""
+    for given, result in body_only(function).items():
+        del function.overloads[given]
+        _replaced.append(result)
 
 
 def widen_arguments(function: Any) -> None:
@@ -69,16 +58,6 @@ def widen_arguments(function: Any) -> None:
         return names, tuple(unliteral(each) if isinstance(each, _KNOWN) else each for each in given)
 
     function._compiler.fold_argument_types = widened
-
-
-def _replace(owner: Any, name: str, method: Callable[..., Any]) -> None:
-    """Replace a method by a function that receives the original method."""
-    plain = getattr(owner, name)
-
-    def replaced(*args: Any, **named: Any) -> Any:
-        return method(plain, *args, **named)
-
-    setattr(owner, name, replaced)
 
 
 def _typed(plain: Callable[..., bool], self: Any, state: Any) -> bool:
@@ -101,7 +80,7 @@ def _executable(plain: Callable[..., Any], self: Any, library: Any, function: An
     """Return the object that Python calls; its inner functions receive the addresses of their constants."""
     if is_inner():
         library.finalize()
-        return _CodeOnly()
+        return CodeOnly()
     entry = plain(self, library, function, constants)
     lookup: Callable[[str], Any] = environment.lookup_environment
     for variable in library._final_module.global_variables if library._linking_libraries else ():
@@ -150,26 +129,3 @@ def _optimised(plain: Callable[..., None], self: Any, module: Any) -> None:
     for function in module.functions:
         if not function.is_declaration:
             passes.run(function, builder)
-
-
-def _added(plain: Callable[..., None], self: Any, result: Any) -> None:
-    """Record a compiled function; a function without an entry point is hidden from Python's calls."""
-    if isinstance(result.entry_point, _CodeOnly):
-        self.overloads[tuple(result.signature.args)] = result
-    else:
-        plain(self, result)
-
-
-def _complete(plain: Callable[..., Any], self: Any, signature: Any) -> Any:
-    """Compile a function. Body-only code is completed if no other function requests it."""
-    with global_compiler_lock:
-        if not _compiled:
-            for given, result in [*self.overloads.items()]:
-                if isinstance(result.entry_point, _CodeOnly):
-                    _replaced.append(self.overloads.pop(given))
-        outside = len(_compiled)
-        try:
-            _compiled.append(isinstance(self._cache, KeptCode))
-            return plain(self, signature)
-        finally:
-            del _compiled[outside:]

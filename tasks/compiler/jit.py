@@ -6,20 +6,17 @@ With a version of Numba that is not known, functions are compiled and kept as Nu
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numba
-from numba.core import event
 
-from . import signals
 from .code_cache import code_folders, processor
 from .numba_parts import unknown_numba
+from .own_compilation import DISPATCHER_PATCHES, Patch, compile_as_ours, own
 from .processors import PORTABLE, PORTABLE_FEATURES
-from .signals import uninterrupted
-from .working_time import count_compiling, say_compiling
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -37,16 +34,19 @@ def njit(makes_arrays: bool = False, branches: bool = False, **options: Any) -> 
 
     def compiled(function: F) -> F:
         dispatcher: Any = numba.njit(**options)(function)
-        if not unknown_numba():
-            from .inner_functions import widen_arguments
-            from .kept_code import KeptCode, NotKept
+        if unknown_numba():
+            if kept:
+                _keep_plainly(dispatcher, Path(function.__code__.co_filename))
+            compile_as_ours(dispatcher, kept, (), lambda _: None)
+            return cast(F, dispatcher)
+        from .inner_functions import complete, widen_arguments
+        from .kept_code import KeptCode, NotKept
 
-            dispatcher._cache = KeptCode(function) if kept else NotKept(function)
-            widen_arguments(dispatcher)
-            if branches:
-                _optimise_less(dispatcher)
-        elif kept:
-            _keep_plainly(dispatcher, Path(function.__code__.co_filename))
+        dispatcher._cache = KeptCode(function) if kept else NotKept(function)
+        widen_arguments(dispatcher)
+        if branches:
+            _optimise_less(dispatcher)
+        compile_as_ours(dispatcher, kept, _patches(), complete)
         return cast(F, dispatcher)
 
     return compiled
@@ -83,47 +83,28 @@ def _keep_plainly(dispatcher: Any, source: Path) -> None:
         settings.CACHE_DIR = known
 
 
-class _Clock(event.Listener):
-    """Counts the seconds of compilation, and reports them; nested compilations count as part of the outer one.
+@cache
+def _patches() -> tuple[Patch, ...]:
+    """Return what differs while one of our own loops is compiled."""
+    if unknown_numba():
+        return ()
+    from numba.core.pythonapi import PythonAPI
 
-    Signals wait for the end of it.
-    """
+    from .inner_functions import inner_patches
+    from .known_calls import call_patches
+    from .signals import patient_lookup
 
-    def __init__(self) -> None:
-        self.depth, self.begin, self.begin_clock = 0, 0.0, 0.0
-
-    def on_start(self, event: Any) -> None:
-        """Begin, if nothing is compiled yet."""
-        uninterrupted.__enter__()
-        if not self.depth:
-            self.begin, self.begin_clock = time.process_time(), time.perf_counter()
-            say_compiling(True)
-        self.depth += 1
-
-    def on_end(self, event: Any) -> None:
-        """End, if nothing else is compiled."""
-        self.depth -= 1
-        if not self.depth:
-            count_compiling(time.process_time() - self.begin, time.perf_counter() - self.begin_clock)
-            say_compiling(False)
-        uninterrupted.__exit__()
+    return *DISPATCHER_PATCHES, own(PythonAPI, "_get_function", patient_lookup), *inner_patches(), *call_patches()
 
 
 def _compile_for_chosen_processor() -> None:
-    """Let Numba compile portable code if this process uses portable code."""
+    """Let Numba compile portable code if this process uses portable code.
+
+    Numba has one target processor a process: functions of other packages get portable code too.
+    """
     if processor() == PORTABLE:
         settings: Any = numba.config
         settings.CPU_NAME, settings.CPU_FEATURES = PORTABLE, PORTABLE_FEATURES
 
 
 _compile_for_chosen_processor()
-_register: Callable[..., None] = event.register
-_register("numba:compile", _Clock())
-if not unknown_numba():
-    from .inner_functions import compile_inner_code_only, refuse_uncounted_arrays
-    from .known_calls import know_calls
-
-    signals.survive_interruptions()
-    compile_inner_code_only()
-    refuse_uncounted_arrays()
-    know_calls()

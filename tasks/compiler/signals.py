@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import signal
 import threading
+from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
@@ -126,17 +127,17 @@ class Uninterrupted:
 uninterrupted = Uninterrupted()
 
 
-def survive_interruptions() -> None:
-    """Let whatever is compiled from now on look objects up so."""
-    from numba.core.pythonapi import PythonAPI
+def patient_lookup(get_function: Callable[..., Any], api: Any, kind: ir.FunctionType, name: str) -> Any:
+    """Declare a function of the interpreter, or generate the function that looks objects up.
 
-    api: Any = PythonAPI
-    get_function = api._get_function
-
-    def get(api: Any, kind: ir.FunctionType, name: str) -> Any:
-        """Declare a function of the interpreter, or generate the function that looks objects up."""
-        if name != _LOOKUP:
-            return get_function(api, kind, name)
-        return api.module.globals.get(_PATIENT) or _patient(api, kind)
-
-    api._get_function = get
+    Parameters
+    ----------
+    get_function : callable
+        The method of ``numba.core.pythonapi.PythonAPI`` that this function replaces.
+    api : numba.core.pythonapi.PythonAPI
+    kind : llvmlite.ir.FunctionType
+    name : str
+    """
+    if name != _LOOKUP:
+        return get_function(api, kind, name)
+    return api.module.globals.get(_PATIENT) or _patient(api, kind)

@@ -6,9 +6,9 @@ import numba
 import numpy as np
 import pytest
 
-from bucketflow.tasks.compiler.inner_functions import _CodeOnly
 from bucketflow.tasks.compiler.jit import njit
 from bucketflow.tasks.compiler.numba_parts import unknown_numba
+from bucketflow.tasks.compiler.own_compilation import CodeOnly
 
 pytestmark = pytest.mark.skipif(bool(unknown_numba()), reason="Numba compiles as it does by itself")
 
@@ -52,7 +52,7 @@ def test_an_inner_function_is_code_until_python_calls_it() -> None:
     assert step(4) == 5
     with pytest.raises(ValueError, match="negative"):
         step(-4)
-    assert not any(isinstance(found.entry_point, _CodeOnly) for found in step.overloads.values())
+    assert not any(isinstance(found.entry_point, CodeOnly) for found in step.overloads.values())
     assert halvings(9) == 3
     assert also_outer(values) == 20
     assert outer(values) == 22
@@ -85,7 +85,7 @@ def test_functions_of_others_are_compiled_as_numba_does() -> None:
     inner = numba.njit(lambda x: x + 1)
     caller = numba.njit(lambda x: inner(x) + 1)
     assert caller(1) == 3
-    assert [type(found.entry_point) is _CodeOnly for found in inner.overloads.values()] == [False]
+    assert [type(found.entry_point) is CodeOnly for found in inner.overloads.values()] == [False]
 
 
 @njit(nogil=True)
