@@ -152,7 +152,8 @@ def _conditional(compiled: Compiled, text: str) -> dict[str, Any]:
     wanted, _, given = text.partition("|")
     names, others = _names(wanted), _names(given)
     table = compiled.conditional(names, others)
-    return {"given": others, "variables": names, "table": plain_table(table)}
+    states = {name: list(compiled.model.state_labels(name)) for name in [*others, *names]}
+    return {"given": others, "variables": names, "table": plain_table(table), "states": states}
 
 
 def _names(text: str) -> list[str]:
@@ -183,7 +184,7 @@ def _lines(model: Model, found: dict[str, Any]) -> list[str]:
         lines.append(f"findings that matter to {told['of']}, bits")
         for each in told["findings"]:
             omitted, alone = rounded_sum(each["omitted_bits"]), rounded_sum(each["alone_bits"])
-            lines.append(f"  {each['finding']}  without it{omitted}, alone {alone}")
+            lines.append(f"  {each['finding']}  {omitted} without it, {alone} alone")
         if not told["findings"]:
             lines.append("  there are no findings")
     if told := found.get("conflict"):

@@ -5,8 +5,11 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from ...storage.files import Place, is_there
 from ..drawings import charts
@@ -91,6 +94,12 @@ _FACTS = {
     "voi": ("Answer", ("value_of_information",)),
     "sensitivity": ("Answer", ("sensitivity",)),
     "conditional": ("Answer", ("conditional",)),
+    "entropy": ("Answer", ("entropy",)),
+    "mutual": ("Answer", ("mutual_information",)),
+    "relevant": ("Answer", ("relevant_findings",)),
+    "conflict": ("Answer", ("conflict",)),
+    "value": ("Answer", ("query", "forbidden_by")),
+    "simulate": ("Simulation", ("runs",)),
     "calibrate": ("Machine", ("cpu", "disk_bytes_per_second")),
 }
 _JOB = ("id", "state", "share")
@@ -113,13 +122,29 @@ def command_of(found: Any) -> str:
 def fact_sections(found: Any, command: str) -> Sections:
     """Return the sections about what a command printed."""
     if isinstance(found, list):
-        return [("Jobs", _table(found))]
+        return [("Jobs", _table(found) if found else [("jobs", "none")])]
     rows = _rows({name: value for name, value in found.items() if not _is_section(value)})
     sections: Sections = [(_FACTS[command][0], rows)] if rows else []
+    if command == "conditional":
+        return [*sections, *map(_conditional, found["conditional"])]
     for name, value in found.items():
         if _is_section(value):
             sections += _facts_of(_words(name).capitalize(), value)
     return sections
+
+
+def _conditional(each: Mapping[str, Any]) -> tuple[str, Any]:
+    """Return a conditional distribution as a table: a line for each state of the given variables."""
+    given, names, states = each["given"], each["variables"], each["states"]
+    rows = [*product(*(states[name] for name in given))]
+    cells = [*product(*(states[name] for name in names))]
+    numbers = np.array(each["table"], dtype=object).reshape(len(rows), len(cells))
+    columns: dict[str, list[str]] = {name: [str(row[k]) for row in rows] for k, name in enumerate(given)}
+    for k, cell in enumerate(cells):
+        label = ", ".join(f"{name}={state}" for name, state in zip(names, cell, strict=True))
+        columns[label] = [_shown("probability", p) for p in numbers[:, k].tolist()]
+    given_text = f" given {', '.join(given)}" if given else ""
+    return f"{', '.join(names)}{given_text}", charts.table(columns)
 
 
 def _facts_of(title: str, value: Any) -> Sections:

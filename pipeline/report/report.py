@@ -19,7 +19,7 @@ from ..public_names import public
 from ..results.dpop_result import DpopResult
 from ..written_files import whole_text
 from .fact_pages import batch_sections, command_of, fact_sections, is_batch, is_evaluation
-from .runs import Sections, answer_sections, answer_title, best_sections, run_sections
+from .runs import Sections, answer_sections, answer_title, best_sections, origin_rows, run_sections
 from .shapes import ANSWER, BEST, ShapeError
 
 # Sections of an answer of ``dpop``: the answer, its pseudo-tree, its costs, and the traffic of links.
@@ -114,7 +114,7 @@ def _page_of_file(title: str, path: Path) -> str:
     found = _read(path)
     command = _command(found)
     if not command:
-        raise FormatError(str(path), None, "the output of a bucketflow command with --json", "another one")
+        raise FormatError(str(path), None, "the output of a bucketflow command with --json", "other JSON")
     try:
         sections = _sections(found, command)
         return page(answer_title(found, path.name) if command in ("solve", "best") else title, sections)
@@ -135,6 +135,8 @@ def _command(found: Any) -> str:
     """Return the command whose ``--json`` printed it; nothing if none did."""
     if not isinstance(found, dict | list):
         return ""
+    if found == []:
+        return "jobs"
     if isinstance(found, dict) and is_dpop(found):
         return "dpop"
     if "assignments" in found and "optimal_count" in found:
@@ -151,8 +153,13 @@ def _sections(found: Any, command: str) -> Sections:
         return dpop_sections(found)
     if command == "best":
         BEST(found, "")
-        return best_sections(found)
+        return _with_origin(best_sections(found), found)
     if command == "solve":
         ANSWER(found, "")
-        return answer_sections(found, str(found.get("query", "")))
+        return _with_origin(answer_sections(found, str(found.get("query", ""))), found)
     return fact_sections(found, command)
+
+
+def _with_origin(sections: Sections, found: Any) -> Sections:
+    """Return sections, and a last one with the path of the model."""
+    return [*sections, *([("Origin", rows)] if (rows := origin_rows(found)) else [])]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,7 +25,9 @@ from ..api.resume import stored_question
 from ..drawings import charts
 from ..drawings.display_policy import DisplayPolicy
 from ..drawings.html import Html
-from ..errors import BucketflowError, IncompatibleRunError, format_bytes, shown_number
+from ..drawings.svg import Svg
+from ..errors import BucketflowError, IncompatibleRunError, counted, format_bytes, shown_number
+from ..formats.read import load
 from ..machine.cpu import cached_rates
 from ..machine.resources import Resources
 from ..options import Options
@@ -43,6 +46,8 @@ def answer_sections(found: Mapping[str, Any], query: str) -> Sections:
     """Return the sections about an answer."""
     sections: Sections = [("Answer", [*_short(found, query), *_rows(found)])]
     if found.get("marginals"):
+        if (network := _network(found, query)) is not None:
+            sections.append(("Network", network))
         sections.append(("Marginals", marginal_bars(found, query)))
     if found.get("joint"):
         sections.append(("Joints", _joints(found)))
@@ -56,6 +61,29 @@ def answer_sections(found: Mapping[str, Any], query: str) -> Sections:
             chart = charts.bars("CPU seconds by way", list(tried), {"seconds": list(tried.values())}, "seconds")
             sections.append(("Ways that were tried", chart))
     return sections
+
+
+def _network(found: Mapping[str, Any], query: str) -> Svg | None:
+    """Draw the model of an answer with its posteriors; None if the model's file has gone or changed, or is large."""
+    source = (found.get("model") or {}).get("source") or ""
+    few = len(found["marginals"]) <= DisplayPolicy.current().variable_bars
+    if query == "max-marginals" or not (few and os.path.isfile(source)):
+        return None
+    try:
+        model = load(source)
+        tables = {name: _numbers(table) for name, table in found["marginals"].items()}
+        if any(len(table) != model.dims[model.index[name]] for name, table in tables.items()):
+            return None
+        hard = {name: state for name, state in (found.get("evidence") or {}).items() if not isinstance(state, list)}
+        return model.draw(posteriors=tables, evidence=hard)
+    except (BucketflowError, KeyError):
+        return None
+
+
+def origin_rows(found: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return the path of the model's file, for the end of a page."""
+    source = (found.get("model") or {}).get("source")
+    return [("file of the model", source)] if source else []
 
 
 def best_sections(found: Mapping[str, Any]) -> Sections:
@@ -112,6 +140,10 @@ def _asked(found: Mapping[str, Any], what: str) -> str:
 def _said(found: Mapping[str, Any]) -> str:
     if found["status"] == "infeasible":
         return "infeasible: no assignment is possible, or the evidence has probability 0"
+    if found.get("query") == "sample" and "samples" in found:
+        return (
+            f"{counted(found['samples'], 'sample')} of {counted(found['variables'], 'variable')}, seed {found['seed']}"
+        )
     for name, what in (("value", "value"), ("log10", "log10"), ("log10_evidence", "log10 of the evidence")):
         if found.get(name) is not None:
             return f"{what} {shown_number(found[name])}"
@@ -121,6 +153,8 @@ def _said(found: Mapping[str, Any]) -> str:
 def _trust(found: Mapping[str, Any]) -> str:
     """Say how far an answer is proved."""
     status, proof = found["status"], found.get("proof") or {}
+    if found.get("query") == "sample":
+        return "exact: independent draws, without a chain"
     ends = proof if proof else found
     if status == "bounded":
         gap = "" if ends.get("gap") is None else f", gap {shown_number(ends['gap'])}"
@@ -172,7 +206,8 @@ def marginal_bars(found: Mapping[str, Any], query: str) -> Html:
     unit = "best that is possible" if query == "max-marginals" else "probability"
     labels = {name: list(map(str, found["states"][name])) for name, _ in tables}
     shown = [(name, labels[name], np.array(_numbers(table))) for name, table in tables[:most]]
-    chart = posterior_bars(f"The first {len(shown)} variables", shown, unit, found.get("evidence") or {})
+    first = "The first " if len(tables) > most else ""
+    chart = posterior_bars(f"{first}{counted(len(shown), 'variable')}", shown, unit, found.get("evidence") or {})
     if len(tables) <= most:
         return chart
     best = [(name, max(range(len(table)), key=lambda k: _numbers(table)[k]), table) for name, table in tables]
@@ -196,7 +231,8 @@ def _joints(found: Mapping[str, Any]) -> Html:
     for each in found["joint"]:
         names = [", ".join(map(str, states)) for states in product(*(found["states"][v] for v in each["variables"]))]
         values = _numbers(np.array(each["table"], dtype=object).ravel().tolist())
-        title = f"{', '.join(each['variables'])}: the first {min(most, len(names)):,} of {len(names):,} combinations"
+        part = f"the first {most:,} of " if len(names) > most else ""
+        title = f"{', '.join(each['variables'])}: {part}{counted(len(names), 'combination')}"
         made.append(charts.bars(title, names[:most], {"probability": values[:most]}, "probability"))
     return charts.below(*made)
 
@@ -351,14 +387,16 @@ def run_sections(folder: Place) -> Sections:
     sections += answer_sections(found, stored["identity"]["query"]) if found else [("Answer", [("status", "not yet")])]
     sections += _job_sections(folder)
     sections += _plan_sections(folder, stored, history, found or {})
-    return sections + _history_sections(history)
+    origin = [("file of the model", stored["source"] or "in memory"), ("bucketflow", stored["bucketflow"])]
+    origin.append(("hash of the model", stored["identity"]["model"]))
+    return [*sections, *_history_sections(history), ("Origin", origin)]
 
 
 def _question_rows(stored: dict[str, Any]) -> list[tuple[str, str]]:
     same = stored["identity"]
     evidence = ", ".join(f"{name}={state}" for name, state in same["evidence"].items())
-    rows = [("model", stored["source"] or "in memory"), ("query", same["query"]), ("evidence", evidence or "none")]
-    return [*rows, ("bucketflow", stored["bucketflow"]), ("hash of the model", same["model"])]
+    model = Path(stored["source"]).name if stored["source"] else "in memory"
+    return [("model", model), ("query", same["query"]), ("evidence", evidence or "none")]
 
 
 def _plan_sections(folder: Place, stored: dict[str, Any], history: TaskHistory, found: dict[str, Any]) -> Sections:

@@ -13,10 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 import bucketflow
 from bucketflow import ModelError
 from bucketflow.pipeline.answering.watching import History
+from bucketflow.pipeline.cli.main import main
 from bucketflow.pipeline.drawings import charts
 from bucketflow.pipeline.drawings.html import Html
 from bucketflow.pipeline.drawings.svg import Svg
@@ -60,7 +62,7 @@ def headings(page: Path) -> list[str]:
 def test_a_run(spilled: Path, tmp_path: Path) -> None:
     report(spilled, tmp_path / "page.html")
     page = tmp_path / "page.html"
-    shown = ["Question", "Answer", "Plan", "Tree", "Predicted and measured", *STEPS, "Work", "Timeline"]
+    shown = ["Question", "Answer", "Plan", "Tree", "Predicted and measured", *STEPS, "Work", "Timeline", "Origin"]
     assert headings(page) == shown
     text = page.read_text()
     assert not re.findall(r"<(?:script|link|img)[^>]*(?:src|href)=['\"]?http", text)
@@ -136,11 +138,38 @@ def test_answers_and_batches(tmp_path: Path) -> None:
     found = bucketflow.marginals(bucketflow.load("diagnosis"))
     (tmp_path / "answer.json").write_text(found.to_json())
     report(tmp_path / "answer.json", tmp_path / "answer.html")
-    assert headings(tmp_path / "answer.html") == ["Answer", "Marginals"]
+    assert headings(tmp_path / "answer.html") == ["Answer", "Network", "Marginals", "Origin"]
     (tmp_path / "list.csv").write_text("model,query\nsatellite,\nnowhere.uai,\n")
     bucketflow.batch(tmp_path / "list.csv", tmp_path / "out")
     report(tmp_path / "out", tmp_path / "batch.html")
     assert headings(tmp_path / "batch.html") == ["Summary", "Models", "Rows"]
+
+
+@pytest.mark.parametrize(
+    "question", ["--entropy Flow", "--mutual Flow:Storm", "--relevant Flow", "--conflict", "--conditional Flow|Storm"]
+)
+def test_every_measure_has_a_page(question: str, tmp_path: Path) -> None:
+    asked = ["marginals", "diagnosis", *question.split(), "--evidence", "WetWellLevel=high", "--json"]
+    (tmp_path / "a.json").write_text(CliRunner().invoke(main, asked).stdout)
+    report(tmp_path / "a.json", tmp_path / "a.html")
+    text = (tmp_path / "a.html").read_text()
+    assert "{'" not in text
+    assert ("Flow=reduced" in text) == ("conditional" in question)
+
+
+def test_marginals_show_the_network_and_end_with_the_path(tmp_path: Path) -> None:
+    found = bucketflow.marginals("diagnosis", evidence={"Storm": "yes"})
+    (tmp_path / "a.json").write_text(found.to_json())
+    report(tmp_path / "a.json", tmp_path / "a.html")
+    assert headings(tmp_path / "a.html") == ["Answer", "Network", "Marginals", "Origin"]
+    text = (tmp_path / "a.html").read_text()
+    assert "26 variables" in text
+    assert "The first" not in text
+    gone = found.to_dict()
+    gone["model"]["source"] = str(tmp_path / "gone.bif")
+    (tmp_path / "a.json").write_text(json.dumps(gone))
+    report(tmp_path / "a.json", tmp_path / "a.html")
+    assert headings(tmp_path / "a.html") == ["Answer", "Marginals", "Origin"]
 
 
 def test_answers_of_agents(tmp_path: Path) -> None:
@@ -170,7 +199,7 @@ def test_damaged_answers_of_agents_are_refused(tmp_path: Path) -> None:
             report(tmp_path / "a.json", tmp_path / "a.html")
 
 
-@pytest.mark.parametrize(("text", "found"), [("{", "something else"), ("{}", "another one"), ("[]", "another one")])
+@pytest.mark.parametrize(("text", "found"), [("{", "something else"), ("{}", "other JSON"), ("[3]", "other JSON")])
 def test_what_is_no_answer_is_refused(tmp_path: Path, text: str, found: str) -> None:
     (tmp_path / "answer.json").write_text(text)
     with pytest.raises(bucketflow.FormatError, match=found):
@@ -216,6 +245,6 @@ def test_the_command(tmp_path: Path) -> None:
 def test_a_page_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     answer, page = tmp_path / "answer.json", tmp_path / "page.html"
     answer.write_text(json.dumps(bucketflow.solve(bucketflow.load("satellite")).to_dict()))
-    with files_of_at_most(100), pytest.raises(ModelError, match=f"cannot write {page}: File too large"):
+    with files_of_at_most(100), pytest.raises(ModelError, match=f"cannot write {page}: file too large"):
         report(answer, page)
     assert list(tmp_path.iterdir()) == [answer]
