@@ -6,6 +6,7 @@ Everything else about the build stands in `pyproject.toml`.
 import os
 import sys
 from pathlib import Path
+from runpy import run_path
 
 from setuptools import setup
 
@@ -29,5 +30,10 @@ def folder_with_link() -> str | None:
 
 
 links = folder_with_link() if "editable_wheel" in sys.argv else None
+repository = run_path("cluster/version.py")["REPOSITORY"]
 # the script's name keeps it out of the package, whose folder it stands in
-setup(script_name="setup.py", package_dir={"": links} if links else {"bucketflow": "."})
+setup(
+    script_name="setup.py",
+    package_dir={"": links} if links else {"bucketflow": "."},
+    project_urls={"Repository": repository} if repository else {},
+)

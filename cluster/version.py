@@ -1,4 +1,7 @@
-"""The version of the package, and the name under which it is installed: the only place where either is written."""
+"""The version of the package, the name under which it is installed, and the address of its repository.
+
+No other file states one of them: the metadata and the site read them here.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,9 @@ __version__: Final = "0.2.0.dev0"
 #: The name of the package for ``pip``. It is imported as ``bucketflow``; the public package named ``bucketflow`` is
 #: another project.
 DISTRIBUTION: Final = "bucketflow-inference"
+
+#: The address of the repository, for the metadata, the site and the README; empty until it is known.
+REPOSITORY: Final = ""
 
 
 # What is installed of the package: not its tests, which a checkout has beside it.

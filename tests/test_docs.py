@@ -18,7 +18,7 @@ import pytest
 import yaml
 
 import bucketflow
-from bucketflow.cluster.version import DISTRIBUTION
+from bucketflow.cluster.version import DISTRIBUTION, REPOSITORY
 from tests.test_structure import ROOMS, ROOT, modules
 
 ARCHITECTURE = ROOT / "docs" / "architecture.md"
@@ -223,7 +223,7 @@ def test_examples_in_python_import_what_they_use() -> None:
 
 def test_the_version_is_written_once() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    assert project["project"]["dynamic"] == ["version"]
+    assert project["project"]["dynamic"] == ["version", "urls"]
     assert project["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "bucketflow.cluster.version.__version__"}
     assert bucketflow.__version__ == importlib.import_module("bucketflow.cluster.version").__version__
     written = [path for path in modules() if f'"{bucketflow.__version__}"' in path.read_text()]
@@ -241,6 +241,17 @@ def test_the_changelog_the_citation_and_the_version_agree() -> None:
     assert cited["version"] == released[0]
     ours, _, development = bucketflow.__version__.partition(".dev")
     assert tuple(map(int, ours.split("."))) > numbers[0] if development else ours == released[0]
+
+
+def test_the_address_and_the_authors_are_written_once() -> None:
+    """The metadata and the site take the address from `cluster/version.py`; the README names it once it is known."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert "urls" in project["dynamic"]
+    assert REPOSITORY in (ROOT / "README.md").read_text()
+    assert cited.get("repository-code", "") == REPOSITORY
+    assert project["keywords"] == cited["keywords"]
+    assert [author["name"] for author in project["authors"]] == [author["name"] for author in cited["authors"]]
 
 
 def test_settings_for_others_are_yaml_and_name_what_is_there() -> None:

@@ -22,6 +22,7 @@ from notebook_pages import notebook_page  # noqa: E402
 from python_pages import names_by_page, python_page, title_of  # noqa: E402
 
 import bucketflow  # noqa: E402
+from bucketflow.cluster.version import REPOSITORY  # noqa: E402
 from bucketflow.pipeline.cli.manual import command_texts  # noqa: E402
 from bucketflow.pipeline.formats.format_table import markdown_table, unread_formats  # noqa: E402
 
@@ -66,7 +67,8 @@ def formats_page() -> str:
 
 
 def on_config(config: Any) -> Any:
-    """Put the generated pages into the navigation."""
+    """Put the generated pages into the navigation, and the address of the repository into the head of each page."""
+    config.repo_url = REPOSITORY or None
     for section in config.nav:
         if "Reference" in section:
             section["Reference"] = [
