@@ -73,22 +73,22 @@ def headings(page: Path) -> list[str]:
             ["Question", "Plan", "Impossible", "Removed", "Strategy", "Strategy: offers"],
         ),
         (("info", "meetings"), ["Model"]),
-        (("marginals", "diagnosis"), ["Answer", "Marginals"]),
+        (("marginals", "diagnosis"), ["Answer", "Network", "Marginals", "Origin"]),
         (
             ("plan", "diagnosis", "--query", "partition"),
             ["Question", "Plan", "Impossible", "Removed", "Strategy", "Strategy: offers"],
         ),
-        (("bound", "grid", "--z", "2"), ["Answer", "Convergence"]),
-        (("solve", "diagnosis", "--best", "10"), ["Answer", "Assignments"]),
+        (("bound", "grid", "--z", "2"), ["Answer", "Convergence", "Origin"]),
+        (("solve", "diagnosis", "--best", "10"), ["Answer", "Assignments", "Origin"]),
         (("marginals", "diagnosis", "--voi", "WetWellLevel"), ["Answer", "Value of information"]),
         (
             ("marginals", "diagnosis", "--sensitivity", "Season=winter"),
             ["Answer", "Sensitivity", "Sensitivity: parameters"],
         ),
-        (("marginals", "diagnosis", "--conditional", "Flow"), ["Answer", "Conditional"]),
+        (("marginals", "diagnosis", "--conditional", "Flow"), ["Answer", "Flow"]),
         (("formats",), ["Formats", "Unread"]),
         (("dpop", "meetings"), ["Answer", "Metrics", "Pseudo-tree", "Agents", "Load by link"]),
-        (("solve", "satellite"), ["Answer"]),
+        (("solve", "satellite"), ["Answer", "Origin"]),
     ],
 )
 def test_what_commands_print(tmp_path: Path, command: tuple[str, ...], shown: list[str]) -> None:
