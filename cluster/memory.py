@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
 import resource
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
+from typing import Final
 
 # Python with NumPy, and with compiled code too: resident bytes that are no tables, which no budget counts.
 PROCESS_BYTES = 50_000_000
@@ -183,3 +186,16 @@ def _stat(group: str, entry: str) -> int:
 def peak_rss_bytes() -> int:
     """Return the largest resident size that this process has had."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+# Parameters of mallopt. By themselves both thresholds grow to these bytes; a process with MALLOC_TRIM_THRESHOLD_ in its
+# environment, such as a worker of Dask, keeps the first thresholds, and gets every table as fresh pages.
+_THRESHOLDS: Final = {-3: 32 << 20, -1: 64 << 20}
+
+
+def keep_freed_blocks() -> None:
+    """Let the C library of a worker keep freed blocks for later tables, as it does in other processes."""
+    with suppress(OSError, AttributeError, TypeError):
+        library = ctypes.CDLL(None)
+        for parameter, nbytes in _THRESHOLDS.items():
+            library.mallopt(parameter, nbytes)

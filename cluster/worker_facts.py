@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .address import ClusterError, connected
-from .memory import available_bytes, limited_task_bytes, shared_bytes
+from .memory import available_bytes, keep_freed_blocks, limited_task_bytes, shared_bytes
 from .version import __version__, source_digest
 
 
@@ -71,6 +71,7 @@ def describe_worker(sample: bytes, dask_worker: Any) -> dict[str, Any]:
     sample : bytes
         A pickled task. A worker that could not load a task would leave the cluster without a word.
     """
+    keep_freed_blocks()  # every worker comes here before its first task
     unreadable = ""
     try:
         pickle.loads(sample)

@@ -7,6 +7,7 @@ import configparser
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -236,9 +237,70 @@ def test_the_line_of_cron_has_five_times_and_a_command() -> None:
     subprocess.run(["sh", "-n", "-c", found[2]], check=True)
 
 
-@pytest.mark.parametrize("module", ["airflow", "prefect"])
-def test_flows_are_python_and_run_where_their_tool_is_installed(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def nightly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a list of questions, for the commands of the examples."""
+    (tmp_path / "questions.csv").write_text("model,query\ndiagnosis,optimum\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=os.pathsep)
+    return tmp_path
+
+
+def is_answered(folder: Path) -> bool:
+    return bool(json.loads((folder / "results" / "summary.json").read_text())["exit_code"] == 0)
+
+
+def test_the_line_of_cron_runs(nightly: Path) -> None:
+    (line,) = timer_blocks("")
+    command = line.split(" ", 5)[5].replace("/srv/models", str(nightly))
+    subprocess.run(["sh", "-c", command], check=True)
+    assert is_answered(nightly)
+    assert (nightly / "batch.log").read_text()
+
+
+def test_the_unit_of_systemd_runs(nightly: Path) -> None:
+    service = configparser.ConfigParser()
+    service.read_string(timer_blocks("ini")[0])
+    command = service["Service"]["ExecStart"].removeprefix("/opt/bucketflow/bin/").replace("--workers 8", "--workers 1")
+    subprocess.run(command.split(), check=True, stdout=subprocess.DEVNULL)
+    assert is_answered(nightly)
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
+def test_units_of_systemd_are_verified(nightly: Path) -> None:
+    for name, text in zip(("service", "timer"), timer_blocks("ini"), strict=True):
+        there = text.replace("/opt/bucketflow/bin/bucketflow", sys.executable)
+        (nightly / f"bucketflow-batch.{name}").write_text(there)
+    units = [str(path) for path in nightly.glob("bucketflow-batch.*")]
+    done = subprocess.run(["systemd-analyze", "verify", *units], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def flow_code(module: str) -> str:
     (code,) = [block for block in timer_blocks("python") if f"from {module}" in block]
-    ast.parse(code)
-    pytest.importorskip(module)
-    exec(code, {"__name__": "flow"})
+    return code
+
+
+@pytest.mark.parametrize("module", ["airflow", "prefect"])
+def test_flows_are_python(module: str) -> None:
+    ast.parse(flow_code(module))
+
+
+def test_the_flow_of_prefect_runs(nightly: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PREFECT_HOME", str(nightly / "prefect"))
+    testing = pytest.importorskip("prefect.testing.utilities", reason="Prefect is not installed")
+    names: dict[str, Any] = {"__name__": "flow"}
+    exec(flow_code("prefect"), names)
+    with testing.prefect_test_harness(server_startup_timeout=None):
+        names["nightly"]()
+    assert is_answered(nightly)
+
+
+def test_the_task_of_airflow_runs(nightly: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRFLOW_HOME", str(nightly / "airflow"))
+    pytest.importorskip("airflow.providers.standard", reason="Airflow 3 with its standard provider is not installed")
+    names: dict[str, Any] = {"__name__": "flow"}
+    exec(flow_code("airflow").replace("/srv/models", str(nightly)).replace("False):", "False) as dag:"), names)
+    (task,) = names["dag"].tasks
+    task.execute({})
+    assert is_answered(nightly)

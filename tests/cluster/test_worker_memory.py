@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
 from distributed import Client
 
 import bucketflow
+from bucketflow.cluster import memory
 from bucketflow.cluster.address import WorkersDiedError
 from bucketflow.cluster.admission import Admission, UnfitWorkersError
 from bucketflow.cluster.memory import COMPILED_PROCESS_BYTES, limited_bytes
 from bucketflow.cluster.version import __version__, source_digest
-from bucketflow.cluster.worker_facts import WorkerFacts, task_memory
+from bucketflow.cluster.worker_facts import WorkerFacts, describe_worker, task_memory
 from bucketflow.pipeline.answering import placement
 from bucketflow.pipeline.cli.main import main
 from bucketflow.pipeline.machine.resources import Resources
@@ -46,6 +49,18 @@ def test_the_smallest_share_comes_first() -> None:
     }
     assert [memory.worker.address for memory in task_memory(workers)] == ["c", "a", "b"]
     assert task_memory([]) == []
+
+
+def test_workers_keep_freed_blocks_for_later_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Dask's trim threshold would have every table of a task on pages that the system clears first."""
+    calls: list[tuple[int, int]] = []
+    library = SimpleNamespace(mallopt=lambda parameter, nbytes: calls.append((parameter, nbytes)))
+    monkeypatch.setattr(memory.ctypes, "CDLL", lambda _: library)
+    worker = SimpleNamespace(state=SimpleNamespace(nthreads=1), memory_manager=SimpleNamespace(memory_limit=None))
+    describe_worker(pickle.dumps(None), worker)
+    assert calls == [(-3, 32 << 20), (-1, 64 << 20)]
+    monkeypatch.setattr(memory.ctypes, "CDLL", lambda _: object())
+    describe_worker(pickle.dumps(None), worker)
 
 
 def test_a_small_limit_leaves_something() -> None:
