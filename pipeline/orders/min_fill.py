@@ -80,7 +80,7 @@ class FillGraph:
         self.work = 0
         adjacency, logs = self.adjacency, self.logs
         for around in adjacency:
-            missing = sum([len(around - adjacency[u]) for u in around])
+            missing = len(around) ** 2 - sum([len(around & adjacency[u]) for u in around])
             self.fill.append((missing - len(around)) // 2)
             self.size.append(ordered_sum([logs[u] for u in sorted(around)]))
 

@@ -142,7 +142,7 @@ class TreeSearch:
         small = not search.best.children or (search.best_seconds <= SMALL_SECONDS and self.automatic and plain)
         small = small or (plain and not search.compiling_pays)
         # a search would only save the overhead of steps, and its arrays are quadratic in the number of variables
-        small = small or (self.automatic and plain and search.is_acyclic)
+        small = small or (self.automatic and plain and (search.is_acyclic or not search.forests_pay))
         with suppress(NotCompiledError):  # the trees that are known by then are used
             if not small and isinstance(self.order, str):
                 search.run(checked_rule(self.order), budget)
@@ -240,6 +240,13 @@ class _SearchState:
         """Whether the buckets of the first order sweep only cells of the functions."""
         return self.starts.buckets(self.asked.first_order).is_acyclic
 
+    @property
+    def forests_pay(self) -> bool:
+        """Whether building one forest and its tree takes less time than a short run or the run of the best tree."""
+        policy = OrderPolicy.current()
+        seconds = (policy.forest_seconds + policy.tree_seconds) * len(self.dims)
+        return seconds <= max(self.best_seconds, SMALL_SECONDS)
+
     def consider(self, order: tuple[int, ...]) -> None:
         """Price the trees that an order gives at once."""
         starts = self.starts
@@ -248,7 +255,7 @@ class _SearchState:
             return
         self.keep(starts.buckets(order))
         beyond = self.automatic and self.best_seconds > MOST_SAVED * HOPELESS_SECONDS
-        if self.kind == "refined" and not beyond:
+        if self.kind == "refined" and not beyond and (self.forests_pay or not self.automatic):
             self.keep(starts.cliques(order))
             self.keep(starts.merged(order, self.rates, self.itemsize))
 

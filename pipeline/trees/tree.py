@@ -170,33 +170,44 @@ class Tree:
 
     @cached_property
     def _masks(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Scopes and joins: of a join stays what some leaf outside of its subtree has, and of the last variables all
-        as long as it has others too.
+        """Scopes and joins: a table keeps the variables that some leaf outside its subtree has.
+
+        The ``last`` variables stay in a table as long as it has other variables too. Each table counts the leaves below
+        it by variable: bit sets of whole subtrees would need memory quadratic in the number of variables.
         """
-        first, last = self.n_leaves, mask_of(self.last)
-        inside = list(_leaf_masks(self.leaves))
-        shared: list[int] = []
-        for kids in (*self.children, self.roots):
-            union = twice = 0
-            for c in kids:
-                twice |= union & inside[c]
-                union |= inside[c]
-            inside.append(union)
-            shared.append(twice)
-        # the variables of a subtree that also occur outside it: some are shared with the join of a node above
-        outside = [shared.pop()] * len(inside)
-        for j in range(len(shared) - 1, -1, -1):
-            beyond = outside[first + j] | shared[j]
-            for c in self.children[j]:
-                outside[c] = beyond
-        scopes, joined = inside[:first], []
-        for node, kids in enumerate(self.children, first):
+        last = self.last
+        everywhere: dict[int, int] = {}
+        for leaf in self.leaves:
+            for v in leaf:
+                everywhere[v] = everywhere.get(v, 0) + 1
+        inside: list[dict[int, int] | None] = [dict.fromkeys(leaf, 1) for leaf in self.leaves]
+        scopes, joined = [*_leaf_masks(self.leaves)], []
+        for kids in self.children:
             union = 0
+            counts: dict[int, int] = {}
             for c in kids:
                 union |= scopes[c]
+                below = inside[c]
+                inside[c] = None
+                counts = _added(counts, below) if below else counts
             joined.append(union)
-            scopes.append(union & (outside[node] | last if union & ~last else outside[node]))
+            gone = [v for v, count in counts.items() if count == everywhere[v]]
+            if last and not last.issuperset(counts):
+                gone = [v for v in gone if v not in last]
+            for v in gone:
+                del counts[v]
+            scopes.append(union & ~mask_of(gone))
+            inside.append(counts)
         return tuple(scopes), tuple(joined)
+
+
+def _added(counts: dict[int, int], more: dict[int, int]) -> dict[int, int]:
+    """Return the sums of counts by variable; the larger dictionary is changed."""
+    if len(more) > len(counts):
+        counts, more = more, counts
+    for v, count in more.items():
+        counts[v] = counts.get(v, 0) + count
+    return counts
 
 
 @lru_cache(maxsize=4)

@@ -98,8 +98,9 @@ class Lowered:
     quick: Quick | None = None
 
     def __hash__(self) -> int:
-        """Hash only the sizes: to hash all strides of many inputs takes longer than a small step."""
-        return hash((self.axes.sizes, self.cells, self.out_cells, self.input_cells))
+        """Hash the sizes and the strides of two inputs: hashing the strides of many takes longer than a small step."""
+        axes = self.axes
+        return hash((axes.sizes, axes.out, axes.strides[0], axes.strides[-1], self.cells, self.input_cells))
 
 
 def lower(
