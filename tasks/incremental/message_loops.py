@@ -153,9 +153,10 @@ _call = calling(5)
 def join(iterate: int, values: int, code: int, bases: int, out: int, places: int, scratch: int, shift: int) -> None:
     """Run one nest: any axes outside, then a lane, then a row; inputs behind ``scratch`` are ``shift`` further.
 
-    ``code`` holds the numbers of inputs and of outside axes, the cells of the output, the sizes of the row, the lane
-    and the other axes, and for each input and then the output its strides in the same order. ``bases`` are where inputs
-    are; those that vary along the row come first. The output varies along it with stride 1 or not at all.
+    ``code`` begins with the number of inputs, the number of outside axes and the cells of the output. The sizes of the
+    row, the lane and the outside axes follow, then the strides of each input and of the output in the same order.
+    ``bases`` are the positions of the inputs. Inputs that vary along the row come first. The output has stride 1 along
+    the row, or does not vary along it.
     """
     for i in range(word(code, 0)):
         base = word(bases, i)

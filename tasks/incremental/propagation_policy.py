@@ -14,14 +14,14 @@ class PropagationPolicy(Policy):
     Parameters
     ----------
     looped_cells, most_looped_cells : int
-        A larger step is shared by threads, if there is a kernel of its own for it; without one it is from the second
-        number of cells on.
+        Threads share a step with more cells than the first number if loops or a product are compiled for it, and
+        otherwise with more cells than the second number.
     grain_cells : int
-        A thread is worth waking for so many cells,
+        Cells of a part of a shared step: with fewer, waking a thread costs more than the part.
     product_grains : int
-        and this multiple of the cells of a product, which takes less for each.
+        A part of a product has this multiple of ``grain_cells``, because a cell of a product takes less time.
     alone_cells : int
-        One thread computes as many before others have started.
+        One thread computes this number of cells before the other threads have started.
     turn_cells : int
         Threads return to the interpreter after this number of cells, so that it can be interrupted.
     """

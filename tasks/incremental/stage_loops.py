@@ -297,7 +297,7 @@ def _is_loose(layout: Any, course: Any, step: int) -> bool:
 
 @njit(nogil=True)
 def _scale(layout: Any, course: Any, large: int, step: int, part: int, made: int, first: int, stop: int) -> None:
-    """Scale the part's share of a result whose bounds are loose to maximum 1; what spans too much is left to others."""
+    """Scale this part of a result with loose bounds to maximum 1. If its range is too wide, mark the step as idle."""
     before = _BOUNDS * step
     low, high, scale = (
         number(course.bounds, before),

@@ -297,7 +297,7 @@ class _Laid:
         )
 
     def _large(self, step: int, large: LargeStep, area: int) -> tuple[Large, tuple[int, ...], tuple[int, ...]]:
-        """Lay out a step; return it with its nest and its product; the one that it does not use is all zeros."""
+        """Lay out a step; return its record, its nest and its product. An unused nest or product is all zeros."""
         inputs = self._tables.inputs[step]
         merged, target = [area + merge for merge in large.merges], area + large.target
         tables = [(*inputs, *merged)[table] for table in _operands(large)]

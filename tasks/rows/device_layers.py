@@ -47,7 +47,7 @@ def _room(rows: int, words: int) -> tuple[Any, Any, Any]:
 
 
 def row_bytes(words: int) -> int:
-    """Device memory of one row: two turns of a Space, keys to sort by and what a sort takes, or costs to cut by."""
+    """Return the device memory of one row in bytes: both buffers of a Space, and the workspace of a sort or a cut."""
     return 2 * (8 * words + 8 + 4) + 8 * words + 48
 
 
@@ -129,12 +129,12 @@ def _next_rows(rows: Rows, layer: Layer, upper: float, most: int, space: Space, 
 
 
 def _longest_group(layer: Layer) -> int:
-    """Return how many rows may become one at most."""
+    """Return the maximum number of rows that can merge into one."""
     return math.prod([d for v, d in zip(layer.keys.variables, layer.keys.dims, strict=True) if v in layer.leaving])
 
 
 def _keys_of_one_word(layer: Layer) -> int | None:
-    """Return a number that all new keys are below; None if they have more words."""
+    """Return an exclusive upper bound of all new keys; None if a key has several words."""
     if layer.next_keys.n_words > 1:
         return None
     return layer.next_keys.span
@@ -205,7 +205,7 @@ class _Launch:
         kernel("layer", "min_plus", "float64", entry=entry, **self._words)((blocks,), (_THREADS,), [self.record])
 
     def number_groups(self) -> int:
-        """Number the groups, for :meth:`scatter`; return how many there are."""
+        """Number the groups, for :meth:`scatter`; return their number."""
         cp = cupy()
         order = self._held[1]
         heads = cp.empty(self._rows, np.uint32)
@@ -221,7 +221,7 @@ class _Launch:
         return int(numbers[-1]) + 1
 
     def scatter(self, upper: float, best: Any, owners: Any) -> None:
-        """Fill arrays of cells: the bits of the least cost, and the least origin of that."""
+        """Fill arrays of cells: the bits of the least cost, and the least origin with this cost."""
         cells = self._rows * (self.layer.d if self.layer.stays else 1)
         self.record["cells"], self.record["upper"] = cells, upper
         self.record["out_keys"], self.record["out_origin"] = best.data.ptr, owners.data.ptr
@@ -236,7 +236,7 @@ class _Launch:
             self("rekey", -(-len(origin) // _THREADS))
 
     def advance(self, first: int, cells: int, upper: float, *outputs: Any) -> int:
-        """Expand some cells from a position of the order on; return how many rows were written."""
+        """Expand some cells from a position of the order on; return the number of written rows."""
         blocks = -(-cells // _TILE)
         progress = cupy().zeros(blocks + 1, np.uint64)
         self.record["first"], self.record["cells"], self.record["upper"] = first, cells, upper

@@ -252,8 +252,9 @@ def _places(axes: Sequence[Axis], parts: Parts) -> list[int]:
 def _in_order(outer: Sequence[Axis], cells: Sequence[int], along_output: bool) -> tuple[tuple[Axis, ...], int]:
     """Order the axes of bricks, slowest first; return them, and how many bricks a block takes one after another.
 
-    Fast are those that large slices lack: what one brick has read, the next one finds in shared memory, and those
-    that other blocks compute at the same time find it in the device's cache.
+    Axes that large input slices lack vary fastest. A brick then finds in shared memory the slices that the brick before
+    it read, and concurrent blocks find them in the device's cache. With ``along_output``, the axis with the least
+    stride in the output is the fastest.
     """
 
     policy = TilingPolicy.current()
