@@ -12,7 +12,7 @@ from decimal import Decimal
 from functools import cached_property
 from itertools import islice
 from operator import itemgetter
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -232,84 +232,50 @@ def unquote(token: str) -> str:
 # A file as words between white space, split block by block: nothing but the text itself is kept.
 
 _WORD = re.compile(r"\S+")
-#: Characters of a word that any int64 has, its sign too.
-_PLAIN_DIGITS = 18
-#: Digits of numbers that float64 holds exactly.
-_EXACT_DIGITS = 15
-_POWERS = 10 ** np.arange(_EXACT_DIGITS + 1)
 
 
-def _words(codes: NDArray[np.uint8]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Return where each word of a text begins and where its last character is."""
-    space = (codes == 32) | (codes - np.uint8(9) < 5)  # a table of 256 is ten times as slow
-    edges = np.flatnonzero(space[1:] != space[:-1])
-    starts, ends = (edges[1::2] + 1, edges[::2]) if not space[0] else (edges[::2] + 1, edges[1::2])
-    if not space[0]:
-        starts = np.concatenate([[0], starts])
-    if not space[-1]:
-        ends = np.append(ends, len(codes) - 1)
-    return starts, ends
+def parsed_numbers(data: bytes | bytearray | memoryview, count: int, dtype: type) -> NDArray[Any] | None:
+    """Return numbers between white space; None if a word is anything else.
 
-
-def _add_digits(
-    values: NDArray[np.int64], digits: NDArray[np.uint8], last: NDArray[np.intp], counts: NDArray[np.intp]
-) -> None:
-    """Read numbers with given digit counts that end at given places, and add them to ``values``."""
-    place, least = 1, int(counts.min(initial=_PLAIN_DIGITS))
-    for k in range(int(counts.max(initial=0))):
-        own = digits[last - k].astype(np.int64) * place
-        values += own if k < least else np.where(counts > k, own, 0)
-        place *= 10
-
-
-def plain_integers(data: bytes | bytearray, count: int) -> NDArray[np.int64] | None:
-    """Return ``count`` decimal integers of at most 18 digits between white space; None for any other text."""
-    if not count:
-        return None
-    codes = np.frombuffer(data, dtype=np.uint8)
-    starts, ends = _words(codes)
-    if len(starts) != count:
-        return None
-    digits = codes - np.uint8(48)
-    minus = codes[starts] == 45
-    lengths = ends - starts + 1 - minus
-    plain = int(np.count_nonzero(digits < 10)) == int(lengths.sum())
-    if not plain or not 1 <= int(lengths.min()) <= int(lengths.max()) <= _PLAIN_DIGITS:
-        return None
-    values = np.zeros(count, np.int64)
-    _add_digits(values, digits, ends, lengths)
-    return np.negative(values, out=values, where=minus)
-
-
-def plain_decimals(data: bytes | bytearray, count: int) -> NDArray[np.float64] | None:
-    """Return ``count`` decimal numbers of at most 15 digits between white space; None for any other text.
-
-    A number below 2^53 without its point is exact, and so are powers of ten up to 10^22. Their quotient is therefore
-    rounded once, to the value that ``float`` returns (Clinger, How to read floating point numbers accurately, PLDI
-    1990).
+    Parameters
+    ----------
+    data : bytes-like
+    count : int
+        The number of words, as ``str.split`` counts them. NumPy reads "1-2" as two numbers, so the counts differ.
+    dtype : {numpy.int64, numpy.float64}
+        Floats are rounded as ``float`` rounds them, and may be infinite or NaN.
     """
     if not count:
         return None
+    try:  # older versions of NumPy only warn, and stop there: they do not reach the last number, which is ours
+        numbers: NDArray[Any] = np.fromstring(b"%b 0" % data, dtype, sep=" ")
+    except (ValueError, DeprecationWarning):
+        return None
+    numbers = numbers[:-1]
+    if len(numbers) != count or (dtype is np.int64 and not _are_exact(numbers, data)):
+        return None
+    return numbers
+
+
+def _are_exact(numbers: NDArray[np.int64], data: bytes | bytearray | memoryview) -> bool:
+    """Whether integers are as written: NumPy limits them to 64 bits, and reads a sign without digits as 0."""
+    if numbers.max() == _INT64.max or numbers.min() == _INT64.min:
+        return False
     codes = np.frombuffer(data, dtype=np.uint8)
-    starts, ends = _words(codes)
-    if len(starts) != count:
-        return None
-    digits, points = codes - np.uint8(48), np.flatnonzero(codes == 46)
-    owners = np.searchsorted(starts, points, "right") - 1
-    point = ends + 1
-    point[owners] = points
-    decimals = np.maximum(ends - point, 0)
-    whole = point - starts
-    lengths = whole + decimals
-    plain = int(np.count_nonzero(digits < 10)) == int(lengths.sum()) and not (owners[1:] == owners[:-1]).any()
-    if not plain or not 1 <= int(lengths.min()) <= int(lengths.max()) <= _EXACT_DIGITS:
-        return None
-    values, fractions = np.zeros(count, np.int64), np.zeros(count, np.int64)
-    _add_digits(values, digits, point - 1, whole)
-    _add_digits(fractions, digits, ends, decimals)
-    scale = _POWERS[decimals]
-    found: NDArray[np.float64] = (values * scale + fractions) / scale
-    return found
+    signs = np.flatnonzero((codes == 43) | (codes == 45)) + 1
+    return not signs.size or bool(signs[-1] < len(codes) and (codes[signs] - np.uint8(48) < 10).all())
+
+
+def are_entries(values: NDArray[np.float64], logs: bool = False) -> bool:
+    """Whether all numbers are finite and at least 0; logarithms may be negative, and minus infinity."""
+    return bool(values.max() < math.inf and (logs or values.min() >= 0.0))  # NaN is neither
+
+
+def word_count(data: bytearray) -> int:
+    """Return the number of words of an ASCII text, as ``str.split`` counts them."""
+    codes = np.frombuffer(data, dtype=np.uint8)
+    space = (codes - np.uint8(9) < 5) | (codes - np.uint8(28) < 5)
+    return int(np.count_nonzero(space[:-1] & ~space[1:])) + (not space[0])
 
 
 class WordStream(Tokens):
@@ -331,6 +297,7 @@ class WordStream(Tokens):
         self.allowance.take(0, "a block of words", for_now=(4 if self._data.isascii() else 10) * longest)
         self._block, self._words = -1, [""][:0]
         self._parsed: tuple[int, NDArray[np.int64] | None] = -1, None
+        self._parsed_decimals: tuple[int, NDArray[np.float64] | None] = -1, None
         self._starts = [0]
         for block in range(len(self._ranges)):
             self._starts.append(self._starts[-1] + self._count(block))
@@ -385,9 +352,9 @@ class WordStream(Tokens):
             first, end = self._starts[block], min(stop, self._starts[block + 1])
             numbers = None
             if end - at >= FormatPolicy.current().parsed_words:
-                check_deadline()
-                place = self._ranges[block]
-                numbers = plain_decimals(self._data[place[0] : place[1]], self._starts[block + 1] - first)
+                numbers = self._decimals(block)
+            if numbers is not None and not are_entries(numbers[at - first : end - first], logs):
+                numbers = None
             part = super().table(at, end, logs) if numbers is None else numbers[at - first : end - first]
             values[at - start : end - start] = part
             at = end
@@ -398,8 +365,18 @@ class WordStream(Tokens):
         if block != self._parsed[0]:
             check_deadline()
             start, stop = self._ranges[block]
-            self._parsed = block, plain_integers(self._data[start:stop], self._starts[block + 1] - self._starts[block])
+            count = self._starts[block + 1] - self._starts[block]
+            self._parsed = block, parsed_numbers(self._data[start:stop], count, np.int64)
         return self._parsed[1]
+
+    def _decimals(self, block: int) -> NDArray[np.float64] | None:
+        """Return a block of floats, parsed together; None if a word may be anything else."""
+        if block != self._parsed_decimals[0]:
+            check_deadline()
+            start, stop = self._ranges[block]
+            count = self._starts[block + 1] - self._starts[block]
+            self._parsed_decimals = block, parsed_numbers(self._data[start:stop], count, np.float64)
+        return self._parsed_decimals[1]
 
     def _split(self, block: int) -> None:
         if block != self._block:
@@ -420,9 +397,7 @@ class WordStream(Tokens):
         data = self._data[start:stop]
         if not data.isascii():
             return len(self._text(block).split())
-        codes = np.frombuffer(data, dtype=np.uint8)
-        space = (codes - np.uint8(9) < 5) | (codes - np.uint8(28) < 5)  # as str.split has it
-        return int(np.count_nonzero(space[:-1] & ~space[1:])) + (not space[0])
+        return word_count(data)
 
     def _line(self, at: int) -> int:
         block = bisect_right(self._starts, at) - 1

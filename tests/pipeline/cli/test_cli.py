@@ -298,7 +298,7 @@ def test_standard_output_may_be_full(arguments: list[str]) -> None:
     with open("/dev/full", "w") as full:
         command = [sys.executable, "-m", "bucketflow", *arguments]
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
-    assert done.stderr == "bucketflow: cannot write to standard output: No space left on device\n"
+    assert done.stderr == "bucketflow: cannot write to standard output: no space left on device\n"
     assert done.returncode == 2
 
 
