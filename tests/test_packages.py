@@ -103,7 +103,7 @@ def test_images_run_programs_and_otherwise_bucketflow(name: str, tmp_path: Path)
 
 
 def test_commands_of_bucketflow_are_not_mistaken_for_programs(tmp_path: Path) -> None:
-    commands = main.list_commands(click.Context(main))
+    commands = main.list_commands(click.Context(main, **main.context_settings))
     assert len(commands) > 20
     script = entrypoint("Dockerfile")
     for command in commands:
@@ -209,7 +209,7 @@ def timer_blocks(language: str) -> list[str]:
 
 
 def test_timers_use_options_that_are_there() -> None:
-    command = main.get_command(click.Context(main), "batch")
+    command = main.get_command(click.Context(main, **main.context_settings), "batch")
     assert command is not None
     known = {option for param in command.params for option in param.opts}
     used = [

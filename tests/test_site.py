@@ -68,7 +68,7 @@ def test_every_public_name_has_a_text(pages: dict[str, str]) -> None:
 
 
 def test_every_command_and_option_has_a_text(pages: dict[str, str]) -> None:
-    context = click.Context(main, info_name="bucketflow")
+    context = click.Context(main, info_name="bucketflow", **main.context_settings)
     for name in main.list_commands(context):
         command = main.get_command(context, name)
         assert command is not None
@@ -104,7 +104,7 @@ def test_other_answers_fit_the_schemas(asked: str, pages: dict[str, str]) -> Non
 
 def test_the_manual_has_every_command_and_is_roff() -> None:
     page = man_page()
-    assert [text.name for text in command_texts()] == main.list_commands(click.Context(main))
+    assert [text.name for text in command_texts()] == main.list_commands(click.Context(main, **main.context_settings))
     assert all(f".SS bucketflow {text.name}" in page for text in command_texts())
     requests = {line.split()[0] for line in page.splitlines() if line.startswith(".")}
     assert requests == {".TH", ".SH", ".SS", ".PP", ".TP", ".RS", ".RE", ".nf", ".fi"}

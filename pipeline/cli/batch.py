@@ -206,7 +206,7 @@ def _warm_command(name: str) -> Callable[..., object] | None:
     """Return the function of a command that a server may run, or None."""
     from .main import main
 
-    command = main.get_command(click.Context(main), name)
+    command = main.get_command(click.Context(main, **main.context_settings), name)
     if command is None or command.callback is None or all(param.name != "keep_warm" for param in command.params):
         return None
     return partial(command.callback, keep_warm=False)

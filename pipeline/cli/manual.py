@@ -94,7 +94,7 @@ def command_texts() -> list[CommandText]:
     """Return the text of each command, in alphabetical order."""
     from .main import main
 
-    context = click.Context(main, info_name=_NAME)
+    context = click.Context(main, info_name=_NAME, **main.context_settings)
     names = main.list_commands(context)
     return [_text_of(command, context) for name in names if (command := main.get_command(context, name)) is not None]
 

@@ -326,4 +326,4 @@ def test_a_closed_standard_error_changes_no_answer(
 def test_every_command_is_in_one_group_of_the_help() -> None:
     assert isinstance(main, Commands)
     grouped = [name for names in main.groups.values() for name in names]
-    assert sorted(grouped) == main.list_commands(click.Context(main))
+    assert sorted(grouped) == main.list_commands(click.Context(main, **main.context_settings))

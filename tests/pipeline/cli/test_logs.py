@@ -28,7 +28,7 @@ def lines(text: str) -> list[dict[str, object]]:
 
 
 def test_every_command_has_the_options() -> None:
-    context = click.Context(main)
+    context = click.Context(main, **main.context_settings)
     for name in main.list_commands(context):
         command = main.get_command(context, name)
         assert command is not None

@@ -116,7 +116,7 @@ def test_a_method_of_a_question_that_preprocessing_answers_has_an_empty_plan() -
 def test_help_is_grouped(command: str) -> None:
     """Every option stands once, under a title."""
     shown = run(command, "--help")
-    found = main.get_command(click.Context(main), command)
+    found = main.get_command(click.Context(main, **main.context_settings), command)
     options = [option for param in found.params for option in param.opts if option.startswith("--")]
     listed = re.findall(r"^  (?:-\w, )?(--[\w-]+)", shown, re.MULTILINE)
     assert sorted(listed) == sorted([*options, "--help"])
