@@ -168,9 +168,9 @@ def mask_key(mask: int) -> Hashable:
     """Return a key by which a dictionary finds a bit set quickly.
 
     Python hashes an integer modulo 2**61 - 1, so that all bit sets of one number share 61 hashes, and all bit sets of
-    two neighbours too. Sets of small numbers are found by themselves; others by their highest number as well.
+    two neighbours too. Sets of small numbers are found by themselves; others by their highest and lowest too.
     """
-    return mask if mask < _HASHED else (mask.bit_length(), mask)
+    return mask if mask < _HASHED else (mask.bit_length(), (mask & -mask).bit_length(), mask)
 
 
 class Sizes:
@@ -185,7 +185,7 @@ class Sizes:
         self._known: dict[Hashable, int] = {}
 
     def __getitem__(self, mask: int) -> int:
-        key = mask if mask < _HASHED else (mask.bit_length(), mask)
+        key = mask if mask < _HASHED else (mask.bit_length(), (mask & -mask).bit_length(), mask)
         cells = self._known.get(key)
         return self._counted(mask, key) if cells is None else cells
 

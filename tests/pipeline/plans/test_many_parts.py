@@ -31,8 +31,8 @@ def star(leaves: int) -> Model:
 
 @pytest.mark.parametrize(
     "scope",
-    [lambda k: [k], lambda k: [k, k + 1], lambda k: [0, k + 1], lambda k: [k, k + 1, k + 5]],
-    ids=["single", "chain", "star", "triple"],
+    [lambda k: [k], lambda k: [k, k + 1], lambda k: [0, k + 1], lambda k: [k, 5000], lambda k: [k, k + 1, k + 5]],
+    ids=["single", "chain", "star", "star of the last", "triple"],
 )
 def test_bit_sets_of_many_variables_have_different_hashes(scope: Callable[[int], Sequence[int]]) -> None:
     """Python hashes integers modulo 2**61 - 1: sets alike but for their place would share 61 hashes."""
