@@ -6,7 +6,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, wait
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from hashlib import sha256
 from itertools import islice
 from queue import Empty, SimpleQueue
@@ -16,6 +16,7 @@ from .address import ClusterLostError, WorkersDiedError, connected, disconnected
 from .admission import Admission
 from .logs import log_on_workers
 from .pool import Call, LabelOf, Node, ReadyTasks, TaskLabel, in_a_row
+from .swept_cells import counted, received
 
 T = TypeVar("T")
 
@@ -46,6 +47,8 @@ class Watch:
     def __init__(self, slots: Callable[[], dict[str, int]]):
         self._slots = slots
         self._deserted: float | None = None
+        # Called at every glance.
+        self.glance: Callable[[], None] = lambda: None
 
     def ended(self, future: Any) -> Any:
         """Wait until a task has ended, and return its future.
@@ -66,6 +69,7 @@ class Watch:
                 return arrived.get(timeout=GLANCE_SECONDS)
             except Empty:
                 self.look()
+                self.glance()
 
     def outcome(self, future: Any) -> Any:
         """Return the result of a task that has ended, or the exception that it raised; see :meth:`ended`."""
@@ -163,6 +167,7 @@ class DaskPool:
         self._count = 0
         self._watch = Watch(self.slots)
         self._admission = admission
+        self._counts = False
         # Annotations of every task.
         self.about: dict[str, str] = {"run": key}
         # The workers that tasks are restricted to, where others of the cluster may have none.
@@ -173,6 +178,16 @@ class DaskPool:
     def sent(self) -> int:
         """How many tasks were submitted."""
         return self._count
+
+    @contextmanager
+    def counting(self, tell: Callable[[int], None]) -> Iterator[None]:
+        """Count the cells of tasks on workers; while this thread waits, ``tell`` is called with their number so far."""
+        with received(self.client, self._key) as cells:
+            self._counts, self._watch.glance = True, lambda: tell(cells())
+            try:
+                yield
+            finally:
+                self._counts, self._watch.glance = False, lambda: None
 
     def slots(self) -> dict[str, int]:
         """Return how many tasks each worker runs at the same time, by address."""
@@ -233,9 +248,18 @@ class DaskPool:
         from dask import annotate  # type: ignore[attr-defined]
 
         where, label = self.where(function, worker), label or _label_of(function)
+        function, args = self.counting(function, args, label)
         key, first = self.next_key(label), self._priority + priority
         with annotate(**self.about, stage=label.stage, cells=label.cells):
             return self.client.submit(function, *args, key=key, priority=first, pure=False, **where)
+
+    def counting(
+        self, function: Callable[..., Any], args: tuple[Any, ...], label: TaskLabel
+    ) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        """Return a call that also counts the cells that its task sweeps, if progress is requested."""
+        if not self._counts or not label.cells:
+            return function, args
+        return counted, (self._key, label.cells, function, *args)
 
     def batch(self, function: Callable[..., Any], worker: str | None = None) -> TaskBatch:
         """Return a batch of tasks, which Dask places as tasks of ``function``."""
@@ -341,6 +365,7 @@ class TaskBatch:
 
         label = label or _label_of(function)
         key = self._pool.next_key(label)
+        function, args = self._pool.counting(function, args, label)
         # a future is a reference too, but cannot be sent
         self._tasks[key] = Task(key, function, *[TaskRef(a.key) if isinstance(a, TaskRef) else a for a in args])
         self._annotations["priority"][key] = self._priority - self._pool.sent * _ORDER_STEP

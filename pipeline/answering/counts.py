@@ -231,5 +231,5 @@ def _evaluated(run: Run[Any], residue: CountResidue, planned: Plan) -> list[int]
     again = replace(run, planned=planned, problem=problem, arithmetic=residue, progress=None, kept_bytes=None)
     found: list[int] = swept_total(again, f"{TABLES}_{residue.semiring.modulus}_{residue.points[0]}")
     if run.progress is not None:
-        run.progress(len(residue.points) * run.plan.reported_bytes)
+        run.progress(len(residue.points) * run.plan.reported_cells)
     return found

@@ -22,6 +22,7 @@ from ..preprocessing.preprocess import Network, fixed_value, full_states, local_
 from ..proofs.limits import Outcome
 from ..results.bounds import Bounds, Number, relative_gap
 from ..results.proof import Proof
+from ..results.remaining_time import SweptShare
 from ..results.result import Result
 from .cut_offs import cut_off, is_as_good, optimum_bounds
 from .engines.strategy_policy import POLICY, StrategyPolicy
@@ -441,6 +442,6 @@ class _Elimination:
             raise InternalError(f"an assignment of total {total} has the value {found.value}")
         return Outcome(int(total), int(total), states)
 
-    def _look(self, done: int, planned: int) -> None:
+    def _look(self, _: SweptShare) -> None:
         if self.enough():
             raise _EnoughError

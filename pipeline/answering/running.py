@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
@@ -17,6 +17,7 @@ from ...tasks.sweeps.sweep import timed_steps
 from ..errors import BudgetError, format_bytes
 from ..machine.resources import Resources
 from ..options import Options, parse_size
+from ..results.remaining_time import OnSwept, SweptCells
 from ..results.result import Result
 from ..runs.pools import open_tables
 from ..runs.run import TABLES, Run
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 # Below this, one thread is done before others have started.
 _THREADED_SECONDS = 0.05
 
-Progress = Callable[[int, int], None]
+Progress = OnSwept
 Answer: TypeAlias = "Result | Marginals"
 A = TypeVar("A", Result, "Marginals")
 
@@ -189,7 +190,8 @@ def answered(prepared: Prepared, progress: Progress | None, folder: Place | None
         if run.kept_bytes is not None and run.planned is not None and folder is not None:
             open_tables(pool, (folder / TABLES).absolute(), run.told)
             notes += _none_kept(run.planned, run.kept_bytes)
-        found = _ANSWERS[prepared.question.query](run, prepared.question)
+        with counting_cells(run):
+            found = _ANSWERS[prepared.question.query](run, prepared.question)
         work = work_of(prepared, run.room)
         if resources.asked.dask_report is not None and not isinstance(pool, DaskPool):
             notes.append("no task was sent to workers: Dask has nothing to report")
@@ -214,8 +216,11 @@ def run_of(prepared: Prepared, pool: Pool, progress: Progress | None = None) -> 
     if plan is None:
         return run
     several = plan.seconds > _THREADED_SECONDS and not isinstance(pool, DaskPool)
-    report = None if progress is None else accumulated(progress, plan.reported_bytes * plan.evaluated)
     threads = resources.threads if several else 1
+    report = None
+    if progress is not None:
+        seconds = plan.predicted_seconds / (threads * pool.width)
+        report = SweptCells(progress, plan.reported_cells * plan.evaluated, seconds)
     run = replace(run, threads=threads, progress=report)
     steps = resources.asked.tasks == "steps" and isinstance(pool, DaskPool)
     run = replace(run, room=room_for(prepared), disk_bytes=resources.asked.disk_bytes, by_steps=steps)
@@ -230,16 +235,11 @@ def run_of(prepared: Prepared, pool: Pool, progress: Progress | None = None) -> 
     return replace(run, device=True, least_cells=resources.least_cells(problem.semiring))
 
 
-def accumulated(progress: Progress, planned: int) -> Callable[[int], None]:
-    """Return a function that adds up finished bytes and reports them."""
-    done = 0
-
-    def report(count: int) -> None:
-        nonlocal done
-        done = min(done + count, planned)
-        progress(done, planned)
-
-    return report
+def counting_cells(run: Run[Any]) -> AbstractContextManager[None]:
+    """Let workers count cells in running tasks, if progress is reported."""
+    if run.progress is None or not isinstance(run.pool, DaskPool):
+        return nullcontext()
+    return run.pool.counting(run.progress.underway)
 
 
 def timed(found: A, read_seconds: float) -> A:

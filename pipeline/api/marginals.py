@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Unpack
 
@@ -14,6 +14,7 @@ from ..machine.resources import Resources
 from ..options import Keywords, Options
 from ..public_names import public
 from ..results.posteriors import Marginals
+from ..results.remaining_time import OnSwept
 from .progress import Asked, asked_progress, read_given
 
 
@@ -56,7 +57,7 @@ def marginals(
         Whether to compute max-marginals instead: for each state, the value of the best assignment with this state.
     progress : bool or callable, optional
         True draws what commands draw, on a terminal or in a notebook: reading, planning, compiling, bounds, and a bar.
-        A callable is called with (bytes done, bytes planned).
+        A callable is called with (cells done, cells planned).
     **options
         ``memory``, ``order``, ``order_time``, ``tree``, ``seed``, ``threads``, ``workers``, ``scheduler``,
         ``client``, ``representation``, ``fit``, ``disk``, ``workdir``, ``keep_tables``, ``tasks``, ``dashboard``,
@@ -101,7 +102,7 @@ def marginals(
     return replace(found, derivatives=made)
 
 
-def _propagated(question: Question, options: Options, progress: Callable[[int, int], None] | None = None) -> Marginals:
+def _propagated(question: Question, options: Options, progress: OnSwept | None = None) -> Marginals:
     found = solved(question, options, progress=progress)
     assert isinstance(found, Marginals)
     return found

@@ -1,4 +1,7 @@
-"""Progress on a terminal and in a notebook: reading, planning, compiling, bytes done of bytes planned, and bounds."""
+"""Progress: reading, planning, compiling, swept cells, finished rows, and bounds.
+
+A terminal and a notebook show one line, which becomes a bar. Elsewhere a line is printed every ten seconds.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import cache
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Protocol
@@ -17,6 +20,7 @@ from ..errors import ModelError, printable, shorten, shown_number
 from ..formats.read import GivenModel, given_model
 from ..formats.text.source import reading_within
 from ..results.bounds import Number, relative_gap
+from ..results.remaining_time import OnSwept, SweptCells, SweptShare
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -29,9 +33,8 @@ if TYPE_CHECKING:
 COMPILING = "compiling, once"
 _READING, _PLANNING, _SWEEPING = "reading", "planning", "sweeping"
 
-Report = Callable[[int, int], None]
-Asked = Report | bool | None
-"""Whether progress is drawn, or a callback (bytes done, bytes planned) in place of that."""
+Asked = Callable[[int, int], None] | bool | None
+"""Whether progress is drawn, or a callback (cells done, cells planned) in place of that."""
 
 
 class _NamedRow(Protocol):
@@ -50,7 +53,7 @@ def _in_notebook() -> bool:
     return shell is not None and getattr(shell.get_ipython(), "kernel", None) is not None
 
 
-def _is_drawn(hidden: bool) -> bool:
+def is_drawn(hidden: bool) -> bool:
     """Whether progress is visible: on a terminal, or in a notebook, where rich draws it with ipywidgets."""
     # while rich draws, it puts an object in place of standard error; before rich 15 that object is no terminal
     stream = getattr(sys.stderr, "rich_proxied_file", sys.stderr)
@@ -68,6 +71,28 @@ def _is_drawn(hidden: bool) -> bool:
 def _say_what_is_missing() -> None:
     """Say once in a notebook what progress needs."""
     print("bucketflow: progress in a notebook needs ipywidgets: pip install ipywidgets", file=sys.stderr)
+
+
+class Lines:
+    """Prints a line of progress every ten seconds, where nothing can be drawn.
+
+    Parameters
+    ----------
+    write : callable, optional
+        Prints a line, by default to standard error.
+    clock : callable
+        Returns seconds.
+    """
+
+    def __init__(self, write: Callable[[str], None] | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+        self._write, self._clock = write or (lambda text: print(text, file=sys.stderr, flush=True)), clock
+        self._printed = clock()
+
+    def say(self, text: str, now: bool = False) -> None:
+        """Print a line if the last one is old, or if it is to be printed immediately."""
+        if now or self._clock() - self._printed >= DisplayPolicy.current().line_seconds:
+            self._printed = self._clock()
+            self._write(text)
 
 
 class Status:
@@ -119,7 +144,7 @@ class Status:
 @contextmanager
 def status_line(hidden: bool, phase: str) -> Iterator[Status]:
     """Yield what says on a terminal how far a command is, beginning with a phase."""
-    if not _is_drawn(hidden):
+    if not is_drawn(hidden):
         yield Status(None)
         return
     from rich.console import Console
@@ -134,89 +159,85 @@ def status_line(hidden: bool, phase: str) -> Iterator[Status]:
         status.end()
 
 
+class _Bar:
+    """The one bar of sweeps, jobs and batches: what is done, a bar, a share, and the remaining time."""
+
+    def __init__(self, description: str = "") -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn
+
+        what, facts = (TextColumn(f"{{task.{name}}}", markup=False) for name in ("description", "fields[facts]"))
+        self.drawn = Progress(what, BarColumn(), facts, console=Console(stderr=True), transient=True)
+        self._start = time.perf_counter()
+        self._task = self.drawn.add_task(description, total=None, facts="")
+
+    def say(self, description: str) -> None:
+        """Say what is done now."""
+        self.drawn.update(self._task, description=description)
+
+    def show(self, swept: SweptShare) -> None:
+        """Draw the bar, unless the command has only begun."""
+        total = swept.planned or None
+        self.drawn.update(self._task, completed=swept.done, total=total, facts=swept.text() if total else "")
+        late = time.perf_counter() - self._start > DisplayPolicy.current().bar_seconds
+        if late and not self.drawn.live.is_started:
+            self.drawn.start()
+
+
 @contextmanager
-def progress_bar(hidden: bool, status: Status | None = None) -> Iterator[Callable[[int, int], None] | None]:
-    """Yield a callback (bytes done, bytes planned) that draws a bar on a terminal, or None elsewhere.
-
-    Until the first call of the callback, a line shows that the command is planning, or shows the given status.
-    """
-    if not _is_drawn(hidden):
-        yield None
-        return
-    with nullcontext(status) if status else status_line(hidden, _PLANNING) as shown, _bar(shown) as report:
-        yield report
-
-
-@contextmanager
-def _bar(status: Status) -> Iterator[Callable[[int, int], None]]:
+def _bar(status: Status) -> Iterator[OnSwept]:
     """Yield a callback that draws a bar in place of the line before it."""
-    policy = DisplayPolicy.current()
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
+    bar = _Bar(_SWEEPING)
 
-    bar = Progress(
-        "[progress.description]{task.description}",
-        BarColumn(),
-        DownloadColumn(),
-        TransferSpeedColumn(),
-        TimeRemainingColumn(),
-        console=Console(stderr=True),
-        transient=True,
-    )
-    start = time.perf_counter()
-    task = bar.add_task(_SWEEPING, total=None)
-
-    def report(done: int, planned: int) -> None:
+    def report(swept: SweptShare) -> None:
         status.end()
-        if not bar.live.is_started and time.perf_counter() - start > policy.bar_seconds:
-            bar.start()
-        bar.update(task, completed=done, total=planned)
-
-    def compiling(begins: bool) -> None:
-        known = bar.tasks[0]
-        if begins:
-            bar.update(task, description=COMPILING)
-        else:  # the rate before says nothing of that to come
-            bar.reset(task, description=_SWEEPING, completed=int(known.completed), total=known.total)
+        bar.show(swept)
 
     try:
-        with told_of_compiling(compiling):
+        with told_of_compiling(lambda begins: bar.say(COMPILING if begins else _SWEEPING)):
             yield report
     finally:
-        bar.stop()
+        bar.drawn.stop()
 
 
 @contextmanager
 def rows_bar(hidden: bool) -> Iterator[Callable[[str, Mapping[str, Any]], None]]:
-    """Yield a callback that takes an event of a batch and its facts, and draws the number of finished rows on a
-    terminal.
-    """
-    if not _is_drawn(hidden):
+    """Yield a callback that takes an event of a batch and its facts, and shows the share of finished rows."""
+    if hidden:
         yield lambda event, facts: None
         return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+    bar, lines = _Bar() if is_drawn(hidden) else None, Lines()
+    counts: list[SweptCells] = []
+    text, latest = "", SweptShare()
 
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    bar = Progress(*columns, console=Console(stderr=True), transient=True)
-    task = bar.add_task("", total=None)
+    def show(swept: SweptShare) -> None:
+        nonlocal latest
+        latest = swept
+        if bar is None:
+            lines.say(f"{text}: {swept.text()}")
+        else:
+            bar.say(text)
+            bar.show(swept)
 
     def draw(event: str, facts: Mapping[str, Any]) -> None:
+        nonlocal text
         if event == "begin":
-            bar.update(task, total=facts["asked"])
-        elif event == "prices":  # a table is printed next
-            bar.stop()
+            counts[:] = [SweptCells(show, facts["asked"])]
+        elif event == "prices" and bar is not None:  # a table is printed next
+            bar.drawn.stop()
         elif event in ("pricing", "asking"):
-            rows = facts["rows"] if event == "asking" else [facts["row"]]
-            bar.update(task, description=_rows_text(event, rows))
-            bar.start()
-        elif event == "row" and "key" in facts:
-            bar.advance(task)
+            text = _rows_text(event, facts["rows"] if event == "asking" else [facts["row"]])
+            if event == "asking" and counts and not latest.planned:
+                counts[0](0)
+            show(latest)
+        elif event == "row" and "key" in facts and counts:
+            counts[0](1)
 
     try:
         yield draw
     finally:
-        bar.stop()
+        if bar is not None:
+            bar.drawn.stop()
 
 
 def _rows_text(event: str, rows: Sequence[_NamedRow]) -> str:
@@ -236,14 +257,29 @@ def bounds_text(lower: Number | None, upper: Number | None, way: str) -> str:
 
 
 @contextmanager
-def progress_lines(hidden: bool) -> Iterator[tuple[Callable[[int, int], None] | None, Watch | None]]:
-    """Yield both callbacks; where bytes are reported, bounds are no longer drawn."""
-    with status_line(hidden, _PLANNING) as status, progress_bar(hidden, status) as report:
+def progress_lines(
+    hidden: bool, clock: Callable[[], float] = time.monotonic
+) -> Iterator[tuple[OnSwept | None, Watch | None]]:
+    """Yield callbacks that show swept cells and bounds, or two times None if progress is hidden.
+
+    Once cells are reported, bounds are no longer drawn. Until then, a line shows that the command is planning.
+    """
+    if hidden:
+        yield None, None
+        return
+    if not is_drawn(hidden):
+        lines = Lines(clock=clock)
+        yield (
+            lambda swept: lines.say(f"{_SWEEPING}: {swept.text()}"),
+            lambda lower, upper, way: lines.say(bounds_text(lower, upper, way)),
+        )
+        return
+    with status_line(hidden, _PLANNING) as status, _bar(status) as report:
 
         def watch(lower: Number | None, upper: Number | None, way: str) -> None:
             status.say(bounds_text(lower, upper, way))
 
-        yield report, report and watch
+        yield report, watch
 
 
 # ``progress`` of the functions in Python: True draws what commands draw, a callback is called.
@@ -271,16 +307,20 @@ def planning_line(progress: bool, phase: str = _PLANNING) -> Iterator[None]:
 
 
 @contextmanager
-def asked_progress(progress: Asked, on_bounds: OnBounds | None = None) -> Iterator[tuple[Report | None, Watch | None]]:
-    """Yield the callbacks for bytes and for bounds: the given callbacks, or callbacks that draw if ``progress`` is
+def asked_progress(progress: Asked, on_bounds: OnBounds | None = None) -> Iterator[tuple[OnSwept | None, Watch | None]]:
+    """Yield the callbacks for cells and for bounds: the given callbacks, or callbacks that draw if ``progress`` is
     True.
     """
     for name, given in (("progress", progress), ("on_bounds", on_bounds)):
         if not (callable(given) or given is None or (name == "progress" and isinstance(given, bool))):
             raise ModelError(f"{name} is {shorten(repr(given))}, which is not callable")
     told: Watch | None = None if on_bounds is None else lambda lower, upper, way: on_bounds(lower, upper)
-    if progress is not True:
-        yield progress or None, told
+    if not isinstance(progress, bool) and progress is not None:
+        given = progress
+        yield (lambda swept: given(swept.done, swept.planned)), told
+        return
+    if not progress:
+        yield None, told
         return
     with progress_lines(hidden=False) as (report, drawn):
 

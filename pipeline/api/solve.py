@@ -201,7 +201,7 @@ def solve(
         indices).
     progress : bool or callable, optional
         True shows the progress that commands show, on a terminal or in a notebook: reading, planning, compiling,
-        bounds, and a bar. A callable is called with (bytes done, bytes planned).
+        bounds, and a bar. A callable is called with (cells done, cells planned).
     on_bounds : callable, optional
         Called with (lower, upper) whenever a bound on an optimum improves. Bounds are costs, or log10 of probabilities;
         an unknown bound is None.

@@ -200,7 +200,7 @@ def _leaving(job: Job) -> Iterator[None]:
 
 def _print_table(facts: list[Any]) -> None:
     from ..errors import format_bytes, printable
-    from ..jobs.heartbeat import duration
+    from ..results.remaining_time import duration
     from .show_run import fitted, show
 
     rows = [
@@ -221,27 +221,25 @@ def _print_table(facts: list[Any]) -> None:
 
 
 def _watch(job: Job) -> None:
-    """Draw the bar that ``solve`` draws on a terminal; elsewhere print a line whenever something changed."""
-    from ..api.progress import progress_lines
+    """Draw the bar that ``solve`` draws on a terminal; elsewhere print each new state, and a line every ten seconds."""
+    from ..api.progress import Lines, is_drawn, progress_lines
 
-    shown: list[str] = []
-    with progress_lines(hidden=False) as (draw, bounds):
+    lines, drawn, states = Lines(click.echo), is_drawn(hidden=False), list[str]()
+    with progress_lines(hidden=not drawn) as (draw, bounds):
 
         def look(job: Job) -> None:
             facts, progress = job.facts, job.progress
-            line = f"{facts.id} {facts.state} {facts.done()}"
             if draw is None or bounds is None:
-                if line not in shown[-1:]:
-                    shown.append(line)
-                    click.echo(line)
-            elif progress.done_bytes and facts.state == "running":
-                draw(progress.done_bytes, progress.planned_bytes)
+                lines.say(f"{facts.id} {facts.state} {facts.done()}", now=facts.state not in states[-1:])
+                states.append(facts.state)
+            elif progress.swept.planned and facts.state == "running":
+                draw(progress.swept)
             else:
                 known = progress.lower is not None or progress.upper is not None
                 bounds(progress.lower, progress.upper, progress.way if known else f"{facts.id} {facts.state}")
 
         record = job.wait(seen=look)
-    if not shown:
+    if drawn:
         facts = job.facts
         click.echo(f"{facts.id} {facts.state} {facts.done()}")
     if record.message:

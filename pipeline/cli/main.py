@@ -263,15 +263,13 @@ def resume_command(directory: str, model: str | None, as_json: bool, **options: 
 
     With less --memory than its plan needs, the run is planned again.
     """
-    from ..api.progress import progress_bar
     from ..api.resume import resume
     from .jobs import resumed_job
 
     here = options["workers"] or options["gpus"] or options.get("client")
     if not here and resumed_job(directory, options["scheduler"], options["memory"], model):
         return
-    with progress_bar(hidden=as_json) as progress:
-        result = resume(directory, model=model, progress=progress, **options)
+    result = resume(directory, model=model, progress=not as_json, **options)
     print_answer(result, as_json)
     _end_bounded(result)
 

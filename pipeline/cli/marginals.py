@@ -90,23 +90,21 @@ def _answer_one(
 ) -> None:
     from ..answering.running import timed
     from ..api.marginals import marginals
-    from ..api.progress import progress_bar
 
     if asked["uai_out"]:
         _check_folder(asked["uai_out"])
     wanted = "all" if asked["uai_out"] else names(asked["variables"])
     joint = [names(group) for group in asked["joint"]]
-    with progress_bar(hidden=as_json) as progress:
-        found = marginals(
-            model,
-            evidence=evidence,
-            variables=wanted,
-            joint=joint,
-            max_marginals=asked["max_marginals"],
-            derivatives=asked["derivatives"],
-            progress=progress,
-            **options,
-        )
+    found = marginals(
+        model,
+        evidence=evidence,
+        variables=wanted,
+        joint=joint,
+        max_marginals=asked["max_marginals"],
+        derivatives=asked["derivatives"],
+        progress=not as_json,
+        **options,
+    )
     found = timed(found, read_seconds)
     if asked["uai_out"]:
         _write_uai(asked["uai_out"], found, evidence, options)

@@ -15,6 +15,8 @@ class DisplayPolicy(Policy):
     ----------
     bar_seconds : float
         A progress bar is drawn after this many seconds; one for less would only flicker.
+    line_seconds : float
+        Without a terminal, progress is a line after so many seconds.
     price_lines : int
         Lines of the table of prices, one for all rows that are alike.
     largest_steps : int
@@ -56,6 +58,7 @@ class DisplayPolicy(Policy):
     """
 
     bar_seconds: float = 0.5
+    line_seconds: float = 10.0
     price_lines: int = 20
     largest_steps: int = 6
     slowest_steps: int = 5

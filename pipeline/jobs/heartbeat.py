@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -15,6 +15,7 @@ from ...storage.job_folder import JobDir
 from ..errors import format_bytes, shown_number
 from ..results.bounds import Number
 from ..results.proof import plain_number
+from ..results.remaining_time import SweptShare, duration, share_text
 from .job_policy import JobPolicy
 from .record import Record
 
@@ -31,8 +32,7 @@ class Pulse:
 
     job: JobDir
     client: Any
-    _done: tuple[int, int] = (0, 0)
-    _begun: tuple[float, int] | None = None
+    _swept: SweptShare = field(default_factory=SweptShare)
     _bounds: tuple[Any, Any, str] | None = None
     _usage: tuple[int, int] = (0, 0)
     _beats: int = 0
@@ -41,14 +41,12 @@ class Pulse:
     def __post_init__(self) -> None:
         """Begin with the last pulse, because the run continues where the earlier driver ended it."""
         before = self.job.read_pulse()
-        self._done = before.get("done", 0), before.get("planned", 0)
+        self._swept = SweptShare(before.get("done", 0), before.get("planned", 0))
         self._bounds = before.get("bounds") and tuple(before["bounds"])
 
-    def progress(self, done: int, planned: int) -> None:
-        """Take bytes done and bytes planned."""
-        if self._begun is None:
-            self._begun = time.time(), done
-        self._done = done, planned
+    def progress(self, swept: SweptShare) -> None:
+        """Record how far the run is."""
+        self._swept = swept
 
     def bounds(self, lower: Number | None, upper: Number | None, way: str) -> None:
         """Record the interval of an optimum, and the present method."""
@@ -62,20 +60,19 @@ class Pulse:
             self._usage = workers or self._usage[0], max(peak, self._usage[1], peak_rss_bytes())
         self._beats += 1
         self.job.write_pulse(self._facts())
-        said = (*self._done, self._bounds)
+        said = (self._swept.done, self._swept.planned, self._bounds)
         if self._beats % policy.logged_beats == 0 and said != self._said:
             self._said = said
             facts = self._facts()
             self.job.note("progress", **{name: facts[name] for name in ("done", "planned", "bounds") if facts[name]})
 
     def _facts(self) -> dict[str, Any]:
-        done, planned = self._done
         workers, peak = self._usage
         return {
             "at": time.time(),
-            "done": done,
-            "planned": planned,
-            "begun": self._begun,
+            "done": self._swept.done,
+            "planned": self._swept.planned,
+            "left": self._swept.seconds_left,
             "bounds": self._bounds and list(self._bounds),
             "workers": workers,
             "peak_bytes": peak,
@@ -88,14 +85,8 @@ class Progress:
 
     Parameters
     ----------
-    done_bytes, planned_bytes : int
-        Of tables.
-    seconds : float
-        Since it was last started.
-    begun_seconds : float
-        How long after that it began to sweep.
-    begun_bytes : int
-        The progress until then; a continued run finds it in its directory.
+    swept : SweptShare
+        The seconds left are those when its driver last wrote.
     lower, upper : number or None
         The interval of an optimum, if bounds prove it; otherwise None.
     way : str
@@ -106,11 +97,7 @@ class Progress:
         The most memory that one of them was seen to have.
     """
 
-    done_bytes: int = 0
-    planned_bytes: int = 0
-    seconds: float = 0.0
-    begun_seconds: float = 0.0
-    begun_bytes: int = 0
+    swept: SweptShare = field(default_factory=SweptShare)
     lower: Number | None = None
     upper: Number | None = None
     way: str = ""
@@ -121,34 +108,15 @@ class Progress:
     def of(cls, pulse: Mapping[str, Any], started: float) -> Progress:
         """Read a pulse."""
         lower, upper, way = pulse.get("bounds") or (None, None, "")
-        at = max(pulse.get("at", started), started)
-        done, planned = pulse.get("done", 0), pulse.get("planned", 0)
-        begun, before = pulse.get("begun") or (at, done)
+        left = pulse.get("left") if pulse.get("at", started) >= started else None  # not of an earlier start
         return cls(
-            done_bytes=done,
-            planned_bytes=planned,
-            seconds=at - started,
-            begun_seconds=begun - started,
-            begun_bytes=before,
+            swept=SweptShare(pulse.get("done", 0), pulse.get("planned", 0), left),
             lower=lower,
             upper=upper,
             way=way,
             workers=pulse.get("workers", 0),
             peak_bytes=pulse.get("peak_bytes", 0),
         )
-
-    @property
-    def share(self) -> float:
-        """Part of the bytes that is done, 0 to 1."""
-        return self.done_bytes / self.planned_bytes if self.planned_bytes else 0.0
-
-    @property
-    def seconds_left(self) -> float | None:
-        """Seconds that are left at the rate since it was last started; None where nothing was swept since."""
-        swept_bytes, sweeping = self.done_bytes - self.begun_bytes, self.seconds - self.begun_seconds
-        if swept_bytes <= 0 or sweeping <= 0 or self.begun_seconds < 0:  # said before that start
-            return None
-        return (self.planned_bytes - self.done_bytes) * sweeping / swept_bytes
 
 
 #: Names of jobs among the keys and the published names of a scheduler.
@@ -163,7 +131,7 @@ class JobFacts:
     ----------
     id, model, query, state, message, folder, scheduler : str
     share : float
-        Part of its bytes that is done, 0 to 1.
+        Part of its cells that is done, 0 to 1.
     seconds_left : float or None
         At the rate so far.
     since : float
@@ -216,8 +184,7 @@ class JobFacts:
         """How far it is, in a few words."""
         if not self.share and (self.lower is not None or self.upper is not None):
             return f"at least {shown_number(self.lower)}, at most {shown_number(self.upper)}"
-        left = f", {duration(self.seconds_left)} left" if self.seconds_left and self.state == "running" else ""
-        return f"{self.share:.0%}{left}"
+        return share_text(self.share, self.seconds_left if self.state == "running" else None)
 
 
 def facts_of(folder: Place, record: Record, progress: Progress) -> JobFacts:
@@ -233,8 +200,8 @@ def facts_of(folder: Place, record: Record, progress: Progress) -> JobFacts:
         message=record.message,
         folder=str(folder),
         scheduler=record.scheduler,
-        share=1.0 if finished else progress.share,
-        seconds_left=progress.seconds_left if running else None,
+        share=1.0 if finished else progress.swept.share,
+        seconds_left=progress.swept.seconds_left if running else None,
         since=record.started,
         running_seconds=max(until - record.started, 0.0) if record.started and until else 0.0,
         lower=progress.lower,
@@ -243,12 +210,3 @@ def facts_of(folder: Place, record: Record, progress: Progress) -> JobFacts:
         peak_bytes=progress.peak_bytes,
         starts=record.starts,
     )
-
-
-def duration(seconds: float) -> str:
-    """Write seconds as a person says them."""
-    if seconds < 100:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {rest:02} s"

@@ -231,10 +231,17 @@ class PlannedSteps:
         """Bytes read and written by the steps of all slices."""
         return self.read_bytes + self.written_bytes
 
-    @property
-    def reported_bytes(self) -> int:
-        """Bytes that one sweep will have reported at its end."""
-        return self.spill.swept_bytes if self.spill else self.moved_bytes
+    @cached_property
+    def reported_cells(self) -> int:
+        """Cells that one sweep will have reported at its end."""
+        if self.spill:
+            return sum(self.spill.boxes(stage) * self.spill.box_cells(stage) for stage in self.spill.stages)
+        cells = [self.step_cells(step) for step in self.steps]
+        return self._over_slices(sum(cells), sum(cells[: self.variant_from]))
+
+    def step_cells(self, step: Step) -> int:
+        """Return the cells that a step sweeps; with sparse tables, the rows of its table at most."""
+        return step.lowered.cells if self.row_bounds is None else self.row_bounds[step.node]
 
     @cached_property
     def _shared(self) -> tuple[int, int, int]:

@@ -170,15 +170,6 @@ class Spill:
         """Cells that the steps of one box of a stage sweep."""
         return sum([step.lowered.cells for step in stage.steps])
 
-    def box_bytes(self, stage: Stage) -> int:
-        """Bytes that the steps of one box of a stage read and write."""
-        return sum(sum(s.lowered.input_cells) + s.lowered.out_cells for s in stage.steps) * self.itemsize
-
-    @cached_property
-    def swept_bytes(self) -> int:
-        """Bytes that the steps of all boxes read and write."""
-        return sum(self.boxes(stage) * self.box_bytes(stage) for stage in self.stages)
-
     def moved_bytes(self, stage: Stage, table: int) -> int:
         """Bytes of one box of a stored table that a box of a stage reads or writes."""
         return prod(self.dims[v] for v in self.tables[table].axes if v not in stage.boxed) * self.itemsize

@@ -221,7 +221,7 @@ class BoxRun(Generic[T]):
             else:
                 self.receipts.take(outcome)
                 if self.run.progress is not None:
-                    self.run.progress(self.spill.box_bytes(self.spill.stages[task[0]]))
+                    self.run.progress(self.spill.box_cells(self.spill.stages[task[0]]))
                 if not lost:
                     lost += self.free_inputs(task, readers)
         return lost, larger
@@ -334,10 +334,10 @@ class BoxRun(Generic[T]):
         self.cut[task] = (*cut, variable)
 
     def report_done(self, waiting: Mapping[Task, set[Task]]) -> None:
-        """Report the bytes of the boxes that need not run."""
+        """Report the cells of the boxes that need not run."""
         if self.run.progress is not None:
-            left = sum(self.spill.box_bytes(self.spill.stages[index]) for index, _ in waiting)
-            self.run.progress(self.spill.swept_bytes - left)
+            left = sum(self.spill.box_cells(self.spill.stages[index]) for index, _ in waiting)
+            self.run.progress(self.run.plan.reported_cells - left)
 
 
 @contextmanager

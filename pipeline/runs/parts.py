@@ -109,7 +109,7 @@ def sweep_parts(run: Run[T], *, keep: bool = False) -> Swept[T]:
         how = (tuple(outputs[task]), keep, run.threads, run.on_table())
         messages = swept.picked(swept.inputs[task])
         number, way = parts.heads.index(task[0]) + 1, "up" if task[1] else "back"
-        cells = sum([step.lowered.cells for step in steps[task]])
+        cells = sum([plan.step_cells(step) for step in steps[task]])
         label = TaskLabel(f"part-{number}of{len(parts.heads)}-{way}", way, cells)
         swept.tasks[task] = pool.submit(run_part, programs[task[0]], nodes, *how, *beside, *messages, label=label)
     _collect(run, swept, swept.picked(i for i in plan.outputs if i in parts.makers))
@@ -200,12 +200,14 @@ def submit_steps(
 
 def _collect(run: Run[Any], swept: Swept[Any], answers: list[Any]) -> None:
     """Fetch the tables that are asked for."""
-    moved = run.plan.moved_bytes
+    cells = run.plan.reported_cells
+    if not run.serial:
+        run.report(0)
     for handle in answers:
         swept.tables.update(run.pool.get(handle))
         if not run.serial:
-            run.report(moved // len(answers))
-    run.report(moved)
+            run.report(cells // len(answers))
+    run.report(cells)
 
 
 def _inputs(parts: Parts, steps: Mapping[Task, list[Step]]) -> dict[Task, tuple[int, ...]]:

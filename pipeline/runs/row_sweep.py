@@ -27,7 +27,6 @@ from ...tasks.steps.step import Step
 from ...tasks.sweeps.program import Program
 from ...tasks.sweeps.sweep import freed_tables
 from ..queries.decode import decode, entry
-from ..trees.memory import step_bytes
 from .pools import open_tables
 from .row_boxes import BoxedStep, refusal
 from .row_ledger import RowsOnDisk
@@ -229,8 +228,8 @@ class RowTables(Generic[T]):
                 self.run.report(self.moved(step))
 
     def moved(self, step: Step) -> int:
-        """Bytes that a step is reported with, whether it runs here, on workers or not again."""
-        return step_bytes(step, self.run.plan.tree.dims, self.run.plan.itemsize)
+        """Rows that a step is reported with, whether it runs here, on workers or not again."""
+        return self.run.plan.step_cells(step)
 
     @cached_property
     def _freed(self) -> Sequence[Sequence[int]]:

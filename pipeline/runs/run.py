@@ -8,7 +8,9 @@ from functools import cached_property
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
+from ...cluster.dask_pool import DaskPool
 from ...cluster.pool import Pool, SerialPool, TaskLabel
+from ...cluster.swept_cells import count
 from ...storage.files import Place
 from ...tasks.steps.step import Step
 from ...tasks.sweeps.program import Program
@@ -17,7 +19,7 @@ from ..plans.plan import Plan
 from ..plans.problem import Problem
 from ..preprocessing.preprocess import Network
 from ..queries.arithmetic import Arithmetic
-from ..trees.memory import step_bytes
+from ..results.remaining_time import SweptCells
 
 if TYPE_CHECKING:
     from ...tasks.boxes.table_archive import TableArchive
@@ -26,9 +28,13 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 V = TypeVar("V")
 
-Progress = Callable[[int], None]
 #: Where a run directory keeps tables.
 TABLES: Final = "tables"
+
+
+def count_step(step: Step) -> None:
+    """Count the cells of a step on a worker."""
+    count(step.lowered.cells)
 
 
 def ignored(_: str) -> None:
@@ -67,8 +73,8 @@ class Run(Generic[T]):
     pool : Pool
     threads : int
         Threads of one step in a serial pool.
-    progress : callable
-        Called with the number of bytes that were read and written since the last call.
+    progress : SweptCells, optional
+        Called with the number of cells that were swept since the last call.
     states : mapping of int to int
         Sliced variables that are fixed for the whole run.
     folder : Place, optional
@@ -100,7 +106,7 @@ class Run(Generic[T]):
     pool: Pool
     threads: int = 1
     compiled: bool = True
-    progress: Progress | None = None
+    progress: SweptCells | None = None
     states: Mapping[int, int] = field(default_factory=dict)
     folder: Place | None = None
     device: bool = False
@@ -180,14 +186,16 @@ class Run(Generic[T]):
         return keys
 
     def on_table(self) -> OnTable | None:
-        """Return the callback for every table of a serial run."""
+        """Return the callback for every table, in this process or on a worker; None where none is called."""
         report, kept = self.progress, self._keeper()
+        if report is not None and isinstance(self.pool, DaskPool) and self.plan.row_bounds is None:
+            return StepReport(count_step)  # with sparse tables, a task counts its rows at its end
         if not self.serial or (report is None and kept is None):
             return None
 
         def done(step: Step) -> None:
             if report is not None:
-                report(step_bytes(step, self.plan.tree.dims, self.plan.itemsize))
+                report(self.plan.step_cells(step))
 
         def told(step: Step, table: Any) -> None:
             if kept is not None:
@@ -219,10 +227,10 @@ class Run(Generic[T]):
         handle = self.pool.put(value, TaskLabel(f"load-{what}"))
         return Held(value, handle, self.labels[section]) if self.by_steps else handle
 
-    def report(self, nbytes: int) -> None:
-        """Report ``nbytes`` more bytes read and written. Bytes beyond the plan are reported as complete."""
+    def report(self, cells: int) -> None:
+        """Report more swept cells. Cells beyond the plan are reported as complete."""
         if self.progress is not None:
-            self.progress(nbytes)
+            self.progress(cells)
 
     def program(self, steps: Sequence[Step], outputs: Sequence[int], variant_from: int = 0) -> Program[T]:
         """Build the leaf tables that ``steps`` read and put them together."""

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from ...cluster.dask_pool import DaskPool
 from ...cluster.device_threads import DeviceThreads, present_device
-from ...cluster.pool import Call, TaskLabel
+from ...cluster.pool import Call, LabelOf, TaskLabel
 from ...storage import ledger
 from ...storage.chunks import read_chunk, write_chunk
 from ...storage.files import Place
@@ -105,11 +106,11 @@ class Slices(Generic[T]):
         told = {"kind": "beliefs of each group, one after the other", "of": [list(target) for target in self.shapes]}
         return TableSpec(self.name, (0, 1), labels, (self.groups, cells), frozenset((0,)), dtype, attributes=told)
 
-    def label(self, number: int) -> TaskLabel:
-        """Return the label of the task of a group: ``slice-3of8``, or ``slice-9to16of64`` for several slices."""
+    def label(self, number: int, cells: int) -> TaskLabel:
+        """Return the label of a group: ``slice-3of8``, or ``slice-9to16of64`` for several slices."""
         first, last = number * self.size + 1, min((number + 1) * self.size, self.slices)
-        cells = sum([step.lowered.cells for step in self.program.steps]) * (last - first + 1)
-        return TaskLabel(f"slice-{first}{f'to{last}' if last > first else ''}of{self.slices}", "slices", cells)
+        name = f"slice-{first}{f'to{last}' if last > first else ''}of{self.slices}"
+        return TaskLabel(name, "slices", cells * (last - first + 1))
 
     def states(self, number: int, worth: Sequence[bool] | None = None) -> list[dict[int, int]]:
         """Return the states of the sliced variables in every slice of a group, or in the slices marked in ``worth``."""
@@ -285,21 +286,22 @@ def sweep_groups(run: Run[Any], slices: Slices[Any], sent: Any = None) -> Iterat
     """
     plan, by_step = run.plan, None if slices.device else _on_table(run)
     _compile(run, slices)
-    moved = plan.moved_bytes
+    cells = plan.reported_cells
+    by_group = by_step is None or isinstance(run.pool, DaskPool)
     receipts = {} if slices.folder is None else _receipts(run, slices)
     missing = [number for number in range(slices.groups) if number not in receipts]
     sent = run.shared(slices, f"{slices.slices}_slices") if sent is None and missing else sent
     task = run_group if slices.folder is None else store_group
     calls = ((sent, number, run.threads, by_step) for number in missing)
-    stream = run.pool.stream(task, calls, lambda _, number, *rest: slices.label(number))
-    run.report(len(receipts) * (moved // slices.groups))
+    stream = run.pool.stream(task, calls, _labels(run, slices))
+    run.report(len(receipts) * (cells // slices.groups))
     try:
         for number in range(slices.groups):
             found: Any = receipts[number] if number in receipts else next(stream)
-            if by_step is None and number not in receipts:
-                run.report(moved // slices.groups)
+            if by_group and number not in receipts:
+                run.report(cells // slices.groups)
             yield found if slices.folder is None else _reread(run, slices, number, found)
-        run.report(moved)
+        run.report(cells)
     finally:
         slices.program.shared.clear()
     if slices.folder is not None:
@@ -319,9 +321,10 @@ def group_totals(
         The pool's handle of ``slices``, if it has them already.
     """
     by_step = _on_table(run)
+    by_group = by_step is None or isinstance(run.pool, DaskPool)
     _compile(run, slices)
     receipts = {} if slices.folder is None else _receipts(run, slices)
-    run.report(len(receipts) * (run.plan.moved_bytes // slices.groups))
+    run.report(len(receipts) * (run.plan.reported_cells // slices.groups))
     yield from ((number, receipt.value["totals"]) for number, receipt in receipts.items())
     task, under_way = run_group if slices.folder is None else store_group, deque[int]()
 
@@ -333,11 +336,11 @@ def group_totals(
                 yield there, number, run.threads, by_step, worth
 
     try:
-        for found in run.pool.stream(task, calls(), lambda _, number, *rest: slices.label(number)):
-            if by_step is None:
-                run.report(run.plan.moved_bytes // slices.groups)
+        for found in run.pool.stream(task, calls(), _labels(run, slices)):
+            if by_group:
+                run.report(run.plan.reported_cells // slices.groups)
             yield under_way.popleft(), found.totals if slices.folder is None else found.value["totals"]
-        run.report(run.plan.moved_bytes)
+        run.report(run.plan.reported_cells)
     finally:
         slices.program.shared.clear()
     if slices.folder is not None:
@@ -349,6 +352,12 @@ def _compile(run: Run[Any], slices: Slices[Any]) -> None:
     if isinstance(run.pool, DeviceThreads) and slices.device is None:
         program: Any = slices.program
         program.compile_kernels(decoded=False)
+
+
+def _labels(run: Run[Any], slices: Slices[Any]) -> LabelOf:
+    """Return a function that labels the call of a group."""
+    cells = sum([run.plan.step_cells(step) for step in run.plan.steps[run.plan.variant_from :]])
+    return lambda _, number, *rest: slices.label(number, cells)
 
 
 def _on_table(run: Run[Any]) -> OnTable | None:

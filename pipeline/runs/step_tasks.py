@@ -7,6 +7,7 @@ worker that would have run it whole. Tables of one slice or box are made in para
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 from ...cluster.dask_pool import Begin, DaskPool, TaskBatch
@@ -74,7 +75,8 @@ def begin_group(
         what = f"slice{place}of{slices}"
         submit_steps(rest, {*program.outputs}, made, _submit_at(batch, held, states, made, what, len(first)))
         tables += [made[node] for node in nodes]
-    end = batch.submit(end_group, held.handle, number, worth, tuple(nodes), *tables, label=label)
+    ended = replace(label, cells=0)
+    end = batch.submit(end_group, held.handle, number, worth, tuple(nodes), *tables, label=ended)
     return batch.send({0: end})[0]
 
 
@@ -144,7 +146,8 @@ def begin_box(
     submit_steps(box.program.steps, apart, made, lambda position, step: store(step.node, step_at(position, step)))
     nodes = tuple(node for node in apart if node in made)
     ends = *stored, *[made[node] for node in nodes]
-    return batch.send({0: batch.submit(end_box, held.handle, number, states, wanted, nodes, *ends, label=label)})[0]
+    ended = replace(label, cells=0)
+    return batch.send({0: batch.submit(end_box, held.handle, number, states, wanted, nodes, *ends, label=ended)})[0]
 
 
 BEGINS: Final[Mapping[Callable[..., Any], Begin]] = {

@@ -49,7 +49,7 @@ class Asking:
     options : Options
     effort : ProofOptions
     progress : callable, optional
-        Called with (bytes done, bytes planned) of a sweep.
+        Called with :class:`.SweptShare`: how far a sweep is.
     watch : Watch, optional
         Called with both bounds on an optimum.
     folder : RunFolder, optional

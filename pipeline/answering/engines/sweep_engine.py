@@ -18,6 +18,7 @@ from ...orders.tree_search import TreeSearch
 from ...plans.plan import Plan
 from ...preprocessing.leaf_rows import is_listed
 from ...preprocessing.preprocess import Network
+from ...results.remaining_time import SweptShare
 from ...trees.costs import Rates, gpu_rates, residue_rates, tree_cost
 from ..counts import MorePrimesError, expected_primes, with_primes
 from ..placement import with_less_device_memory
@@ -157,11 +158,11 @@ class SweepEngine:
     def _run(self, stop: Stop, seconds: float) -> Answer:
         asking = self.asking
 
-        def look(done: int, planned: int) -> None:
+        def look(swept: SweptShare) -> None:
             if stop():
                 raise _EndedError
             if asking.progress is not None:
-                asking.progress(done, planned)
+                asking.progress(swept)
 
         progress = look if stop is not bool else asking.progress
         if asking.question.outer is not None:

@@ -248,7 +248,7 @@ def parsed_numbers(data: bytes | bytearray | memoryview, count: int, dtype: type
     if not count:
         return None
     try:  # older versions of NumPy only warn, and stop there: they do not reach the last number, which is ours
-        numbers: NDArray[Any] = np.fromstring(b"%b 0" % data, dtype, sep=" ")
+        numbers: NDArray[Any] = np.fromstring(b"".join((data, b" 0")), dtype, sep=" ")
     except (ValueError, DeprecationWarning):
         return None
     numbers = numbers[:-1]

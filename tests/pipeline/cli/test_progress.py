@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import sys
 from collections.abc import Iterator
 from importlib.machinery import ModuleSpec
@@ -18,6 +19,7 @@ from bucketflow.pipeline.api import bound as bound_module
 from bucketflow.pipeline.api import progress
 from bucketflow.pipeline.compiling import apart, counts_compiling
 from bucketflow.pipeline.drawings.display_policy import DisplayPolicy
+from bucketflow.pipeline.results.remaining_time import SweptShare
 from bucketflow.pipeline.results.result import Result
 from bucketflow.tasks.compiler import jit, working_time
 from bucketflow.tasks.compiler.working_time import compiling_seconds, say_compiling, told_of_compiling
@@ -59,12 +61,13 @@ def test_planning_is_a_phase_and_compiling_is_told(monkeypatch: pytest.MonkeyPat
         say_compiling(False)
         watch(None, None, "preparation")
         watch(90, 100, "rows")
-        report(1, 4)  # the line is drawn a last time, and the bar a first time
+        report(SweptShare(1, 4, 12.5))  # the line is drawn a last time, and the bar a first time
         drawn = since(terminal)
         assert "rows: at least 90, at most 100" in drawn
         assert "sweeping" in drawn
+        assert "25%, 12.5 s left" in drawn
         say_compiling(True)
-        report(3, 4)
+        report(SweptShare(3, 4))
     assert progress.COMPILING in since(terminal)
     assert not working_time._listeners
 
@@ -72,12 +75,43 @@ def test_planning_is_a_phase_and_compiling_is_told(monkeypatch: pytest.MonkeyPat
 def test_nobody_else_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     output = io.StringIO()
     monkeypatch.setattr("sys.stderr", output)
-    with progress.progress_bar(hidden=False) as bar, progress.status_line(False, "planning") as status:
+    with progress.progress_lines(hidden=True) as hidden, progress.status_line(False, "planning") as status:
         say_compiling(True)
         status.say("something")
-        assert bar is None
+        assert hidden == (None, None)
         assert not working_time._listeners
     assert output.getvalue() == ""
+
+
+def test_pipes_get_a_line_every_ten_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    output, now = io.StringIO(), [0.0]
+    monkeypatch.setattr("sys.stderr", output)
+    with progress.progress_lines(hidden=False, clock=lambda: now[0]) as (report, watch):
+        assert report is not None
+        assert watch is not None
+        for second in range(36):
+            now[0] = float(second)
+            if second < 15:
+                watch(90, 100, "rows")
+            else:
+                report(SweptShare(second, 100, 100.0 - second))
+    assert output.getvalue().splitlines() == [
+        "rows: at least 90, at most 100, gap 0.1",
+        "sweeping: 20%, 80.0 s left",
+        "sweeping: 30%, 70.0 s left",
+    ]
+
+
+def test_batches_draw_the_same_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = on_a_terminal(monkeypatch)
+    rows = [SimpleNamespace(number=n, name=str(n)) for n in (1, 2)]
+    with progress.rows_bar(hidden=False) as draw:
+        draw("begin", {"asked": 2})
+        for row in rows:
+            draw("asking", {"rows": [row]})
+            draw("row", {"key": row.name})
+    drawn = since(terminal)
+    assert re.search(r"asking row 2\b.*100%", drawn)
 
 
 @DisplayPolicy.using(bar_seconds=600.0)
@@ -87,7 +121,7 @@ def test_a_short_command_draws_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
         assert report is not None
         assert watch is not None
         watch(1, 2, "rows")
-        report(1, 2)
+        report(SweptShare(1, 2))
     assert terminal.getvalue().strip("\n") == ""
 
 
@@ -179,7 +213,7 @@ def test_a_notebook_is_a_kernel_that_runs(shell: object, drawn: bool, monkeypatc
     monkeypatch.setitem(sys.modules, "ipykernel", ModuleType("ipykernel"))
     monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
     monkeypatch.setattr(progress, "find_spec", lambda name: ModuleSpec(name, None))
-    assert progress._is_drawn(hidden=False) == drawn
+    assert progress.is_drawn(hidden=False) == drawn
 
 
 def test_a_notebook_without_widgets_is_told_once_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ from bucketflow.pipeline.api import progress
 from bucketflow.pipeline.cli.main import main
 from bucketflow.pipeline.jobs import job
 from bucketflow.pipeline.jobs.heartbeat import Progress
+from bucketflow.pipeline.results.remaining_time import SweptShare
 
 
 class Job:
@@ -54,22 +55,22 @@ class RunningJob(Job):
     def __init__(self) -> None:
         super().__init__("running")
         self.record.message = ""
-        self.progress = Progress(done_bytes=25, planned_bytes=100)
+        self.progress = Progress(SweptShare(25, 100))
 
     @property
     def facts(self) -> Any:
-        done = f"{self.progress.share:.0%}"
+        done = self.progress.swept.text()
         return SimpleNamespace(id=self.record.id, state=self.record.state, done=lambda: done)
 
     def wait(self, *_: Any, seen: Any, **__: Any) -> Any:
         seen(self)
         seen(self)
-        self.record.state, self.progress = "finished", Progress(done_bytes=100, planned_bytes=100)
+        self.record.state, self.progress = "finished", Progress(SweptShare(100, 100))
         seen(self)
         return self.record
 
 
-def test_watching_elsewhere_than_on_a_terminal_prints_each_change(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_watching_elsewhere_than_on_a_terminal_prints_each_state(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(job, "find_job", lambda *_: RunningJob())
     done = CliRunner().invoke(main, ["watch", "x"])
     assert (done.exit_code, done.stderr) == (0, "")
@@ -77,15 +78,16 @@ def test_watching_elsewhere_than_on_a_terminal_prints_each_change(monkeypatch: p
 
 
 def test_watching_on_a_terminal_draws_the_bar_of_solve(monkeypatch: pytest.MonkeyPatch) -> None:
-    drawn = list[tuple[int, int]]()
+    drawn = list[SweptShare]()
 
     @contextmanager
     def lines(hidden: bool) -> Iterator[Any]:
         assert not hidden
-        yield lambda done, planned: drawn.append((done, planned)), lambda lower, upper, way: None
+        yield drawn.append, lambda lower, upper, way: None
 
     monkeypatch.setattr(progress, "progress_lines", lines)
+    monkeypatch.setattr(progress, "is_drawn", lambda hidden: True)
     monkeypatch.setattr(job, "find_job", lambda *_: RunningJob())
     done = CliRunner().invoke(main, ["watch", "x"])
-    assert drawn == [(25, 100), (25, 100)]
+    assert drawn == [SweptShare(25, 100), SweptShare(25, 100)]
     assert done.stdout == "grid-12ab34 finished 100%\n"

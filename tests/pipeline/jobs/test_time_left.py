@@ -11,6 +11,7 @@ import bucketflow
 from bucketflow.pipeline.answering import placement
 from bucketflow.pipeline.jobs import heartbeat as pulses
 from bucketflow.pipeline.jobs.heartbeat import Progress, Pulse
+from bucketflow.pipeline.results.remaining_time import SweptCells, SweptShare
 from bucketflow.storage.job_folder import JobDir
 from tests.clusters import receipts
 from tests.models import grid
@@ -18,47 +19,69 @@ from tests.models import grid
 STARTED = 1_000.0
 
 
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """What the time is; nobody is asked about the cluster."""
-    now = [STARTED]
-    monkeypatch.setattr(pulses.time, "time", lambda: now[0])
-    monkeypatch.setattr(pulses, "cluster_usage", lambda client: (2, 0))
-    return now
-
-
 def seen(job: JobDir, started: float = STARTED) -> Progress:
     return Progress.of(job.read_pulse(), started)
 
 
-def test_the_rate_is_that_since_the_start(tmp_path: Path, clock: list[float]) -> None:
+class Run:
+    """A run of 1,000 cells with a clock of its own, and what it told last."""
+
+    def __init__(self, predicted: float) -> None:
+        self.now, self.told = 0.0, list[SweptShare]()
+        self.count = SweptCells(self.told.append, 1000, predicted, lambda: self.now)
+
+    def left(self, cells: int, after: float) -> float:
+        """Return the seconds that remain once more cells were swept, after some time."""
+        self.now += after
+        self.count(cells)
+        assert self.told[-1].seconds_left is not None
+        return self.told[-1].seconds_left
+
+
+@pytest.mark.parametrize("predicted", [10.0, 100.0, 900.0])
+def test_the_prediction_is_soon_replaced_by_the_rate(predicted: float) -> None:
+    """The run sweeps 10 cells a second, whatever was predicted."""
+    run = Run(predicted)
+    assert run.left(0, 0.0) == pytest.approx(predicted)
+    run.left(50, 30.0)  # workers start, and count their first cells
+    wrong = [abs(run.left(50, 5.0) / (125 - run.now) - 1) for _ in range(18)]
+    assert wrong == sorted(wrong, reverse=True)
+    assert wrong[1] <= 0.8
+    assert wrong[-1] <= 0.1
+
+
+def test_the_rate_is_that_since_the_start() -> None:
     """A run that goes on finds much of its work done: that took it no time."""
+    run = Run(100.0)
+    assert run.left(540, 0.0) == pytest.approx(46.0)
+    assert run.left(230, 23.0) == pytest.approx(23.0)
+
+
+def test_cells_in_running_tasks_count_once() -> None:
+    run = Run(100.0)
+    for cells, done in ((0, 0), (300, 300), (200, 300), (700, 700)):
+        run.count.underway(cells)
+        run.count(0)
+        assert run.told[-1].done == done
+    run.count(400)
+    assert run.told[-1].done == 700
+    run.count(600)
+    run.count.underway(5000)
+    assert run.told[-1] == SweptShare(1000, 1000, 0.0)
+
+
+def test_a_job_shows_what_its_driver_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [STARTED]
+    monkeypatch.setattr(pulses.time, "time", lambda: now[0])
+    monkeypatch.setattr(pulses, "cluster_usage", lambda client: (2, 0))
     job = JobDir(tmp_path)
     (tmp_path / "job").mkdir()
     pulse = Pulse(job, None)
-    clock[0] += 5.0  # planning
-    pulse.progress(540, 1000)
+    pulse.progress(SweptShare(590, 1000, 82.0))
     pulse.beat()
-    assert seen(job).seconds_left is None
-    clock[0] += 10.0
-    pulse.progress(590, 1000)
-    pulse.beat()
-    assert (seen(job).share, seen(job).seconds) == (0.59, 15.0)
-    assert seen(job).seconds_left == pytest.approx((1000 - 590) * 10.0 / 50)
-    later = clock[0] + 100.0
-    assert seen(job, later).seconds_left is None, "the pulse is that of an earlier start"
-    assert seen(JobDir(tmp_path / "nowhere")).seconds_left is None
-
-
-def test_a_run_from_nothing(tmp_path: Path, clock: list[float]) -> None:
-    job = JobDir(tmp_path)
-    (tmp_path / "job").mkdir()
-    pulse = Pulse(job, None)
-    for done in (0, 250):
-        pulse.progress(done, 1000)
-        clock[0] += 4.0
-    pulse.beat()
-    assert seen(job).seconds_left == pytest.approx(3 * 8.0)
+    assert seen(job).swept == SweptShare(590, 1000, 82.0)
+    assert seen(job, now[0] + 100.0).swept.seconds_left is None, "the pulse is that of an earlier start"
+    assert seen(JobDir(tmp_path / "nowhere")).swept == SweptShare()
 
 
 def test_slices_report_first_what_is_done_already(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
