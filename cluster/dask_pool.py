@@ -248,12 +248,12 @@ class DaskPool:
         from dask import annotate  # type: ignore[attr-defined]
 
         where, label = self.where(function, worker), label or _label_of(function)
-        function, args = self.counting(function, args, label)
+        function, args = self.counted_call(function, args, label)
         key, first = self.next_key(label), self._priority + priority
         with annotate(**self.about, stage=label.stage, cells=label.cells):
             return self.client.submit(function, *args, key=key, priority=first, pure=False, **where)
 
-    def counting(
+    def counted_call(
         self, function: Callable[..., Any], args: tuple[Any, ...], label: TaskLabel
     ) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         """Return a call that also counts the cells that its task sweeps, if progress is requested."""
@@ -365,7 +365,7 @@ class TaskBatch:
 
         label = label or _label_of(function)
         key = self._pool.next_key(label)
-        function, args = self._pool.counting(function, args, label)
+        function, args = self._pool.counted_call(function, args, label)
         # a future is a reference too, but cannot be sent
         self._tasks[key] = Task(key, function, *[TaskRef(a.key) if isinstance(a, TaskRef) else a for a in args])
         self._annotations["priority"][key] = self._priority - self._pool.sent * _ORDER_STEP
