@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 import tomllib
@@ -293,3 +294,19 @@ def test_small_solves_load_nothing_of_rows_boxes_devices_or_other_formats() -> N
         "print([m for m in sys.modules for room in rooms if m.startswith(f'bucketflow.{room}') or m == 'asyncio'])"
     )
     assert run_python(code).strip() == "[]"
+
+
+def test_a_test_or_a_bench_sets_every_policy_field() -> None:
+    """Other tuned numbers are constants beside their use. Numbers that the limits of a device imply need no test."""
+    tests = "\n".join(path.read_text() for path in sorted((ROOT / "tests").rglob("*.py")))
+    unset = [
+        f"{cls.name}.{field.target.id}"
+        for path in modules()
+        for cls in ast.parse(path.read_text()).body
+        if isinstance(cls, ast.ClassDef) and cls.name.endswith("Policy") and "Policy" in map(ast.unparse, cls.bases)
+        for field in cls.body
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and field.value is not None
+        if "NOMINAL" not in ast.unparse(field.value) and not field.target.id.startswith("_")
+        if not re.search(rf"\b{field.target.id}\b", tests)
+    ]
+    assert not unset

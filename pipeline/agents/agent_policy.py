@@ -17,8 +17,6 @@ class AgentPolicy(Policy):
         Most requests of a batch.
     batch_bytes : int
         Most bytes of the answers to a batch.
-    most_runs : int
-        Most messages of one run: more would take days.
     matched_total : int
         Shares of totals up to here are exact in the floating-point numbers that they are computed in; larger
         totals are not matched.
@@ -29,6 +27,5 @@ class AgentPolicy(Policy):
 
     batch_requests: int = 256
     batch_bytes: int = 1 << 22
-    most_runs: int = 10**8
     matched_total: int = 1 << 50
     easy_states: int = 1 << 22

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
+from typing import Final
 
 import numpy as np
 
@@ -28,6 +29,9 @@ from .bounded import BoundedRun
 from .network import Clock, SimulatedNetwork, Traffic, building
 from .pseudo_tree import CHEAPEST, PseudoTree
 from .tree_choice import chosen_tree
+
+# Most messages of one run: more would take days.
+_MOST_RUNS: Final = 10**8
 
 
 def cuts(dcop: Dcop, tree: PseudoTree, plans: Mapping[int, AgentPlan], cells: int) -> dict[int, FixedVariables]:
@@ -86,15 +90,14 @@ def check_runs(dcop: Dcop, tree: PseudoTree, plans: Mapping[int, AgentPlan], nby
     BudgetError
         With the number of messages, and the budget of each.
     """
-    policy = AgentPolicy.current()
     runs: dict[int, int] = {}
     for agent in tree.walk:
         asked = runs[tree.parents[agent]] if plans[agent].context else 1
         runs[agent] = asked * math.prod(dcop.model.dims[v] for v in plans[agent].iterated)
-    if (total := sum(runs.values())) > policy.most_runs:
+    if (total := sum(runs.values())) > _MOST_RUNS:
         raise BudgetError(
             f"with messages of at most {format_bytes(nbytes)} agents would send {format_count(total)} of them, more "
-            f"than {format_count(policy.most_runs)}; give a larger --memory, or --z for bounds"
+            f"than {format_count(_MOST_RUNS)}; give a larger --memory, or --z for bounds"
         )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -39,6 +39,8 @@ from .question_sizes import spare_bytes, tables_fit
 
 if TYPE_CHECKING:
     from ..queries.sum_diagrams import DiagramBudget, SumElimination, Table, Total
+
+_MORE_LEFT: Final = 2.0
 
 # Nominal seconds of the search for an order. Its loops are compiled if necessary, because the search can reduce the
 # cells by many orders of magnitude.
@@ -274,7 +276,7 @@ class _Sums:
         if first is None or self.network.query == "count":
             return math.inf
         part = self._done[first.eliminated]
-        return policy.more_left * self.seconds * (1.0 - part) / part if part >= policy.telling_part else math.inf
+        return _MORE_LEFT * self.seconds * (1.0 - part) / part if part >= policy.telling_part else math.inf
 
     @cached_property
     def _done(self) -> list[float]:

@@ -10,7 +10,7 @@ from decimal import Decimal, InvalidOperation
 from functools import cached_property
 from itertools import islice, product
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from ..answering.door import valued
 from ..answering.engines.asking import Asking
@@ -43,6 +43,9 @@ from .progress import read_given
 
 if TYPE_CHECKING:
     from ..plans.plan import Plan
+
+# Optima that a search counts: it meets each of them.
+_RANKING_MOST_COUNTED: Final = 1 << 16
 
 # Two logarithms of the same probability, summed in another order, differ by less, relative to their size.
 _ROUNDING = 1e-10
@@ -430,7 +433,7 @@ class _Listing:
         limit = self.limit(ranking.best)
         if ranking.best > limit:
             return (0 if count else None), iter(())
-        counted = ranking.optimal_count(RankingPolicy.current().most_counted) if count else None
+        counted = ranking.optimal_count(_RANKING_MOST_COUNTED) if count else None
         if counted is not None:
             counted *= self.network.free_states
 

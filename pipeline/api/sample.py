@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import cached_property
 from os import PathLike
-from typing import Any, Unpack
+from typing import Any, Final, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,6 +43,9 @@ from ..preprocessing.preprocess import Network, fixed_value, reduce_model
 from ..public_names import public
 from ..results.samples import Samples
 from .progress import planning_line, read_given
+
+# Draws that tell how many of a temperature are kept, where only those below a cost are wanted.
+_PILOT_DRAWS: Final = 256
 
 Array = NDArray[Any]
 # Bytes of one variable's state in one draw during the walk: the index among the remaining states, the index in the
@@ -353,7 +356,7 @@ class _Sampler:
 
     def _pilot(self, weight: float) -> Array:
         """Return the costs of pilot draws of a weight. Their numbers differ from the numbers of the returned draws."""
-        pilot = replace(self._of_weight(weight), n=SweepPolicy.current().pilot_draws, tried=_PILOT)
+        pilot = replace(self._of_weight(weight), n=_PILOT_DRAWS, tried=_PILOT)
         with pilot._opened() as drawing:
             if drawing is not None and not drawing.feasible:
                 raise self._impossible

@@ -25,17 +25,9 @@ class RankingPolicy(Policy):
         If no sweep fits, a search runs for at least this many times the seconds of the optimum.
     first_turn_seconds : float
         Wall seconds of the tree search before Russian dolls search, too; each turn takes twice as long as the last one.
-    clusters_share : float
-        Clusters of a mesh shift costs before a search for at most this part of its time; 0.1 to 0.6 s on UAI grids.
-    near_most : int
-        Before a search, the neighbours (one variable changed) of this many best assignments are evaluated.
-    most_counted : int
-        Optima that a search counts: it meets each of them.
     passed_most : int
         Assignments in order that are passed over for being too near to those listed, before the network is given
         constraints: each takes some 0.1 ms, an optimum under constraints at least some tens of milliseconds.
-    memory_share : float
-        Assignments that were found and wait for the proof of their rank take at most this part of the memory.
     """
 
     swept_cells: float = 2.0**36
@@ -44,8 +36,4 @@ class RankingPolicy(Policy):
     patience_seconds: float = 60.0
     optimum_times: float = 10.0
     first_turn_seconds: float = 0.25
-    clusters_share: float = 0.25
-    near_most: int = 32
-    most_counted: int = 1 << 16
     passed_most: int = 1000
-    memory_share: float = 0.25

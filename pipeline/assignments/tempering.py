@@ -11,12 +11,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import sqrt
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...tasks.steps.sweep_policy import SweepPolicy
+
+# Sweeps at colder and colder temperatures, each four times as cold, until draws are below the cost in the mean, and
+# between the last two of them.
+_TEMPERING_SWEEPS: Final = 20
+_HALVING_SWEEPS: Final = 2
 
 Array = NDArray[Any]
 
@@ -65,11 +70,11 @@ def colder_weight(wanted: float, last: int, scale: float, totals_of: Callable[[f
     if is_below(wanted) or share >= policy.enough_kept:
         return best, share > 0
     warm, cold = wanted, max(2.0 * wanted, 1.0 / max(scale, 1.0))
-    for _ in range(policy.tempering_sweeps):
+    for _ in range(_TEMPERING_SWEEPS):
         if is_below(cold):
             break
         warm, cold = cold, 4.0 * cold
-    for _ in range(policy.halving_sweeps):
+    for _ in range(_HALVING_SWEEPS):
         middle = sqrt(warm * cold) if warm > 0 else cold / 2
         if is_below(middle):
             cold = middle

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from os import PathLike
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any, Final, Unpack
 
 from ...cluster.address import ClusterLostError
 from ...cluster.dask_pool import DaskPool
@@ -30,11 +30,21 @@ from ..options import Options, Where
 from ..public_names import public
 from ..runs.pools import DaskPools
 from .answering import answered
-from .batch_policy import BatchPolicy
 from .deadline import Deadline, earliest
 from .manifest import Manifest, Row, read_manifest
 from .pricing import Price, PricedRow, Pricing, parsed_rows
 from .summary import BatchSummary, RowOutcome, summary_of, write_results
+
+# Reading and planning a small question, and putting its answer together.
+_QUESTION_SECONDS: Final = 0.01
+# Shortest pack of questions: handing it over should not count.
+_PACK_LEAST_SECONDS: Final = 0.25
+# Longest pack: all workers should end together.
+_PACK_MOST_SECONDS: Final = 4.0
+# Packs for each worker, between these lengths.
+_WORKER_PACKS: Final = 8
+# If the time is limited, pricing may take 1 / this of the remaining time before any answer.
+_PRICING_PART: Final = 4
 
 # Packs and order of queries: queries of one model form packs, the longest first.
 
@@ -51,10 +61,9 @@ def packs(asked: Iterable[PricedRow], width: int) -> list[list[PricedRow]]:
     Queries between bounds are alone. The longest packs come first; among queries of unlimited time, interrupted ones
     come last.
     """
-    policy = BatchPolicy.current()
     small = [a for a in asked if a.price.kind in ("small", "searched")]
     whole = ordered_sum(map(_seconds, small))
-    limit = min(max(whole / (policy.worker_packs * width), policy.pack_least_seconds), policy.pack_most_seconds)
+    limit = min(max(whole / (_WORKER_PACKS * width), _PACK_LEAST_SECONDS), _PACK_MOST_SECONDS)
     made = [[a] for a in sorted(asked, key=lambda a: a.stops) if a.price.kind == "alone"]
 
     def alike(a: PricedRow) -> tuple[Any, ...]:
@@ -66,7 +75,7 @@ def packs(asked: Iterable[PricedRow], width: int) -> list[list[PricedRow]]:
 
 
 def _seconds(asked: PricedRow) -> float:
-    return asked.price.seconds + BatchPolicy.current().question_seconds
+    return asked.price.seconds + _QUESTION_SECONDS
 
 
 def _filled(group: Sequence[PricedRow], limit: float) -> list[list[PricedRow]]:
@@ -293,7 +302,6 @@ class _Batch:
 
     def _answer(self, pool: Pool, todo: list[PricedRow]) -> None:
         """Answer rows by descending priority; within one, rows that would exceed the remaining time come last."""
-        policy = BatchPolicy.current()
         options = self._task_options(pool)
         pricing = Pricing(self.folder, options, not isinstance(pool, DaskPool), self.tell)
         todo = self._parsed(pool, todo, options)
@@ -301,7 +309,7 @@ class _Batch:
         for _, level in groupby(ordered, key=lambda a: a.row.priority):
             waiting, long = list(level), list[PricedRow]()
             while waiting:
-                asked, waiting = pricing.some(pool, waiting, self.deadline.left / policy.pricing_part)
+                asked, waiting = pricing.some(pool, waiting, self.deadline.left / _PRICING_PART)
                 self._told(asked, len(waiting))
                 left = self.deadline.left
                 long += [a for a in asked if a.price.seconds > left]

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from hashlib import sha256
 from itertools import groupby
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from ...cluster.pool import Pool
 from ...storage.batch_folder import BatchDir
@@ -27,6 +27,17 @@ from ..trees.tree import elimination_order
 from .batch_policy import BatchPolicy
 from .manifest import Row, hash_of
 from .models import effort_of, model_of_row, options_of, question_key, question_of_row
+
+# A sweep that may not end in time is cut into pieces that are stored, each of one part in this many of the time.
+_TIME_PIECES: Final = 8
+# Pieces may take this many times as long as the whole.
+_PIECE_OVERHEAD_RATIO: Final = 2.0
+# Or this many seconds.
+_PIECE_FREE_SECONDS: Final = 1.0
+# Each further cut has one part in this many of the memory.
+_PIECE_MEMORY_PART: Final = 4
+# Most cuts.
+_PIECE_CUTS: Final = 8
 
 Kind = Literal["small", "searched", "large", "alone", "wrong"]
 
@@ -215,7 +226,7 @@ def own_price(row: Row, options: Options, folder: str | None, slot: float | None
         if folder is None or stored:
             return _price(prepared, "large")
         if slot is not None and _pieces(prepared) == 1 and (large or plan.seconds > slot / 2) and not plan.device:
-            prepared = _in_pieces(prepared, question, options_of(row, options), slot / policy.time_pieces)
+            prepared = _in_pieces(prepared, question, options_of(row, options), slot / _TIME_PIECES)
         with run_folder(question, folder_path(folder)) as opened:
             assert opened is not None
             keep_plan(opened, prepared)
@@ -234,21 +245,18 @@ def _in_pieces(whole: Prepared, question: Question, options: Options, seconds: f
     """Plan with less memory until slices or boxes take at most ``seconds`` each, because their results are stored one
     by one.
     """
-    policy = BatchPolicy.current()
     assert whole.plan is not None
     order, found = _order(whole), whole
     if order:
         options = replace(options, order=order, order_time=None)
     memory = whole.plan.peak_bytes
-    for _ in range(policy.piece_cuts):
-        memory //= policy.piece_memory_part
+    for _ in range(_PIECE_CUTS):
+        memory //= _PIECE_MEMORY_PART
         try:
             cut = prepare(question, Resources(replace(options, memory=memory)))
         except BudgetError:
             break
-        if cut.plan is None or cut.plan.seconds > max(
-            policy.piece_overhead_ratio * whole.plan.seconds, policy.piece_free_seconds
-        ):
+        if cut.plan is None or cut.plan.seconds > max(_PIECE_OVERHEAD_RATIO * whole.plan.seconds, _PIECE_FREE_SECONDS):
             break
         found = cut
         if cut.plan.seconds <= seconds * _pieces(cut):

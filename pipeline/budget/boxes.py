@@ -15,6 +15,7 @@ from functools import cached_property
 from itertools import accumulate
 from math import log2, prod
 from operator import mul
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +35,14 @@ from ..trees.memory import Sizing, leaf_bytes, sweep_peak, table_bytes
 from ..trees.tree import Tree, elimination_order
 from .backward_stages import WayBack
 from .budget_policy import BudgetPolicy
+
+# More boxes than this cost more to keep account of than they save.
+_MOST_BOXES: Final = 1 << 16
+# Work and reading that this share of a stage repeats do not decide about the order of its variables.
+_REPEATED_SHARE: Final = 0.02
+# A chunk is 1 / this of the budget, because it is compressed in memory as a whole, and each chunk is a file;
+# minimum and maximum bytes of a chunk.
+_CHUNK_SHARE: Final = 32
 
 # Bytes of tables inside boxes, and what a box needs at least, before its steps are lowered for its sizes. Pure.
 #
@@ -187,7 +196,7 @@ class StageMaker:
         """Bytes that a chunk should not exceed."""
         policy = BudgetPolicy.current()
         low, high = policy.chunk_bytes
-        return min(max(self.available // policy.chunk_share, low), high)
+        return min(max(self.available // _CHUNK_SHARE, low), high)
 
     @cached_property
     def rank(self) -> dict[int, int]:
@@ -237,7 +246,7 @@ class StageMaker:
         """
         candidates = self.candidates(head, nodes, inputs, preferred)
         boxes = list(accumulate([self.tree.dims[v] for v in candidates], mul, initial=1))
-        most = next((n for n, count in enumerate(boxes) if count > BudgetPolicy.current().most_boxes), len(candidates))
+        most = next((n for n, count in enumerate(boxes) if count > _MOST_BOXES), len(candidates))
         self.planner.effort.spend(_BOUND_SECONDS * len(nodes))
         steps, available = [self.step(n) for n in nodes], self.available - self.all_leaves
         fewest = self.tables.fewest_boxed(head, steps, inputs, candidates[:most], available)
@@ -260,7 +269,7 @@ class StageMaker:
         own = frozenset().union(*joined.values()) if head < 0 or self.shares else scope
         total = ordered_sum(work.values()) + ordered_sum(reading.values())
 
-        divided, share = dict.fromkeys(own, 0.0), BudgetPolicy.current().repeated_share
+        divided, share = dict.fromkeys(own, 0.0), _REPEATED_SHARE
         for each, seconds in ((joined, work), ({i: tree.scopes[i] for i in inputs}, reading)):
             for n, variables in each.items():
                 for v in variables & own:

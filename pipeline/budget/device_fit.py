@@ -34,6 +34,10 @@ from .fit import Prices, cheapest, check_disk
 from .sliced_plans import sliced_plan
 from .spill import DISK_RATE, plan_spill
 
+# Slices on a device are searched longer by this fraction of the time of repeated work, between the two numbers of
+# nominal seconds.
+_REPEATED_SEARCH_MOST: Final = 3.0
+
 SLOTS: Final = 3
 """Boxes at a time: one receives its inputs, one computes, one sends its output."""
 
@@ -122,7 +126,7 @@ def _repeating_less(planner: Planner, prices: Prices, whole: Plan) -> Prices:
     seconds = policy.repeated_search * (best.seconds - whole.seconds)
     if best.slices == 1 or seconds < policy.repeated_search_least:
         return prices
-    effort = PlanningBudget(min(seconds, policy.repeated_search_most))
+    effort = PlanningBudget(min(seconds, _REPEATED_SEARCH_MOST))
     try:
         plan = sliced_plan(replace(planner, effort=effort), [whole])
     except BudgetError:

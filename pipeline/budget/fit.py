@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from math import inf
+from typing import Final
 
 from ..errors import BudgetError, format_bytes
 from ..models.query import Fit
@@ -14,10 +15,17 @@ from ..orders.effort import PlanningBudget
 from ..plans.lower_bounds import Outline, first_plan
 from ..plans.plan import Plan
 from ..plans.planner import HopelessError, Planner, planning_seconds
-from ..plans.planning_policy import PlanningPolicy
+from ..plans.planning_policy import FURTHER_SEARCH_SECONDS
 from ..trees.tree import Tree
 from .budget_policy import BudgetPolicy
 from .sliced_plans import sliced_plan
+
+# A longer search finds plans that need at most this factor less memory. A plan that fits only with this factor is
+# not pursued if it would take longer than the second number of seconds.
+_HOPED_MEMORY: Final = 4
+_HOPED_SECONDS: Final = 1e6
+# The first boxes that fit take this many times the planning work of a plan.
+_FIRST_BOXES: Final = 2
 
 Spilled = Callable[[Planner, Plan], Plan]
 """Makes boxes of a plan."""
@@ -86,14 +94,13 @@ def refuse_hopeless(tree: Tree, planner: Planner, fit: Fit, spilled: Spilled | N
     ------
     HopelessError
     """
-    policy = BudgetPolicy.current()
     ways = spilled
-    for times in (policy.hoped_memory, 1):
+    for times in (_HOPED_MEMORY, 1):
         wanted = replace(planner, effort=PlanningBudget(spent=inf))
         wanted = wanted.with_options(memory_bytes=times * planner.memory_bytes)
         try:
             found = cheapest(wanted, iter([wanted.of(tree)]), fit, ways)
-            if times == 1 or found.chosen.seconds <= policy.hoped_seconds:
+            if times == 1 or found.chosen.seconds <= _HOPED_SECONDS:
                 return
         except BudgetError as error:
             if times == 1:
@@ -183,15 +190,15 @@ def _worth_another(found: Plan | BudgetError | None, whole: Plan, effort: Planni
     policy = BudgetPolicy.current()
     if not isinstance(found, Plan):
         return True
-    seconds = policy.first_boxes * planning_seconds(whole)
+    seconds = _FIRST_BOXES * planning_seconds(whole)
     gain = found.seconds - whole.seconds
     return found.seconds > policy.close * whole.seconds and (gain > seconds or effort.allows(seconds, found.seconds))
 
 
 def _grown(planner: Planner, plans: Iterator[Plan | Outline], whole: Plan, seconds: float) -> list[Plan]:
     """Return further plans that fit, looked for where what was found loses more than twice what that takes."""
-    taken = planning_seconds(whole) + PlanningPolicy.current().further_search_seconds
-    if seconds - whole.seconds <= BudgetPolicy.current().first_boxes * taken:
+    taken = planning_seconds(whole) + FURTHER_SEARCH_SECONDS
+    if seconds - whole.seconds <= _FIRST_BOXES * taken:
         return []
     planner.effort.grant(taken, whole.seconds)
     return [plan for plan in plans if isinstance(plan, Plan) and plan.fits(planner.memory_bytes)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import inf, log2, prod
+from typing import Final
 
 from ...tasks.rows.memory_account import RowsNoRoomError
 from ...tasks.steps.ordered_sum import ordered_sum
@@ -14,6 +15,18 @@ from ..plans.problem import Problem
 from ..plans.row_bounds import LEAF_ROW_BYTES, expected_work, states_left
 from ..trees.tree import Tree
 from .budget_policy import BudgetPolicy
+
+# Nominal seconds of the search for a tree by default, and per function: cells say little about sparse tables.
+_ROWS_SEARCH_SECONDS: Final = 0.25
+_ROWS_FUNCTION_SECONDS: Final = 1e-3
+# Minimum expected rows for a search for another tree; below it, the search takes longer than its gain.
+_ENOUGH_ROWS: Final = 1e8
+# Factor of sparse variables' remaining states in prices; a larger factor avoids wide tables.
+_SPARSE_STATES: Final = (1, 8)
+# Another tree is taken from this share of the rows on.
+_CLEARLY_FEWER: Final = 0.9
+# Slices of rows grow by this factor at most before it is tried again.
+_SLICES_AT_ONCE: Final = 64
 
 
 def rows_plan(planner: Planner, tree: Tree | None = None, most_work: float = inf) -> Plan:
@@ -31,12 +44,11 @@ def rows_plan(planner: Planner, tree: Tree | None = None, most_work: float = inf
     BudgetError
         If the leaf tables alone do not fit memory.
     """
-    policy = BudgetPolicy.current()
     planner, problem, allowed = planner.with_options(by_rows=True), planner.problem, planner.memory_bytes
-    longest = min(policy.rows_search_seconds, policy.rows_function_seconds * len(problem.scopes))
+    longest = min(_ROWS_SEARCH_SECONDS, _ROWS_FUNCTION_SECONDS * len(problem.scopes))
     assert problem.rows is not None
     found = tree or planner.tree(longest=longest)
-    if most_work >= policy.enough_rows:
+    if most_work >= _ENOUGH_ROWS:
         found = _sparsest_tree(planner, longest, found)
     plan = planner.of(found)
     making = LEAF_ROW_BYTES * max(problem.rows, default=0)
@@ -58,7 +70,7 @@ def _sparsest_tree(planner: Planner, longest: float, found: Tree) -> Tree:
     if given or problem.targets is not None or least < policy.searched_rows:
         return found
     left, known = states_left(problem.dims, problem.scopes, problem.rows), {problem.dims}
-    for times in policy.sparse_states:
+    for times in _SPARSE_STATES:
         # integers: variables with one state keep it
         dims = tuple([max(2, round(times * n)) if d > 1 else 1 for n, d in zip(left, problem.dims, strict=True)])
         if dims in known:
@@ -66,7 +78,7 @@ def _sparsest_tree(planner: Planner, longest: float, found: Tree) -> Tree:
         known.add(dims)
         other = replace(planner, problem=replace(problem, dims=dims)).tree(longest=longest)
         other = replace(other, dims=problem.dims)
-        if (work := expected_work(other, problem.rows)) < policy.clearly_fewer * least:
+        if (work := expected_work(other, problem.rows)) < _CLEARLY_FEWER * least:
             found, least = other, work
     return found
 
@@ -134,7 +146,7 @@ def with_more_slices(planner: Planner, plan: Plan, error: RowsNoRoomError) -> Pl
     often = {v: sum(v in scope for scope in scopes) for v in free}
     chosen, wanted = (
         list(plan.sliced),
-        plan.slices * min(max(error.needed // max(error.allowed, 1), 2), policy.slices_at_once),
+        plan.slices * min(max(error.needed // max(error.allowed, 1), 2), _SLICES_AT_ONCE),
     )
     for v in sorted(free, key=lambda v: (-often[v], -plan.dims[v], v)):
         chosen.append(v)

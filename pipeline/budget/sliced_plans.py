@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import inf, prod
 from operator import itemgetter
+from typing import Final
 
 from ..errors import BudgetError, format_bytes, format_count
 from ..orders.effort import OUTLINE_SECONDS, SLICING_SECONDS, PlanningBudget
@@ -17,6 +18,17 @@ from ..trees.cutsets import CAREFUL_ROUNDS, slice_count, slice_tree
 from ..trees.memory import table_bytes
 from ..trees.tree import Tree
 from .budget_policy import BudgetPolicy
+
+# or this much repeated work, conditioning is no answer to a small budget.
+_MOST_OVERHEAD: Final = 64.0
+# Maximum planning time for rearranging a tree for its slices, and the number of turns.
+_REARRANGING_SECONDS: Final = 4.0
+# Seconds of the first turn if slices are far from the whole plan. If slices are still slower than another method by
+# the second factor, rearranging ends.
+_SHORT_REARRANGING_SECONDS: Final = 0.5
+# Maximum attempts to plan a tree until it fits; the number of trees from which one is chosen before.
+_TRIES_A_TREE: Final = 2
+_FEWEST_ESTIMATED: Final = 3
 
 
 def sliced_plan(planner: Planner, wholes: Sequence[Plan | Outline], when_far: Callable[[], None] | None = None) -> Plan:
@@ -51,7 +63,7 @@ def sliced_plan(planner: Planner, wholes: Sequence[Plan | Outline], when_far: Ca
         rearranged = rearranged_slices(planner, plan, first, far=far)
         plan = slicing.freed(plan) if rearranged is plan and not slicing.was_freed else rearranged
     plan = replace(plan, unsliced_cells=first.cells)
-    if plan.slice_overhead > policy.most_overhead:
+    if plan.slice_overhead > _MOST_OVERHEAD:
         raise _refusal(first, frozenset(plan.sliced), options.memory_bytes, plan)
     return plan
 
@@ -87,8 +99,7 @@ def _first_slices(
         seconds, slicing = waiting.pop(0)
         least = min([plan.seconds for plan, _ in found], default=inf)
         if found and (
-            least <= policy.close * seconds
-            or not effort.allows(policy.tries_a_tree * planning_seconds(slicing.whole), least)
+            least <= policy.close * seconds or not effort.allows(_TRIES_A_TREE * planning_seconds(slicing.whole), least)
         ):
             break
         far = True
@@ -101,7 +112,7 @@ def _first_slices(
             found.append((plan if far else slicing.freed(plan), slicing))
             if far and estimated:
                 break
-        if far and not estimated and len(waiting) >= policy.fewest_estimated:
+        if far and not estimated and len(waiting) >= _FEWEST_ESTIMATED:
             estimated = True
             waiting = sorted([(each.estimate(slicing.limit), each) for _, each in waiting], key=itemgetter(0))
     return found, refusals
@@ -202,7 +213,7 @@ class Slicing:
 def _is_far(plan: Plan, whole: Plan, effort: PlanningBudget) -> bool:
     """Whether slices take so many times the whole work that another tree comes first, if there is time for it."""
     policy = BudgetPolicy.current()
-    return plan.seconds > policy.far * whole.seconds and effort.left(plan.seconds) > policy.short_rearranging_seconds
+    return plan.seconds > policy.far * whole.seconds and effort.left(plan.seconds) > _SHORT_REARRANGING_SECONDS
 
 
 def rearranged_slices(planner: Planner, plan: Plan, whole: Plan, *, far: bool) -> Plan:
@@ -213,12 +224,10 @@ def rearranged_slices(planner: Planner, plan: Plan, whole: Plan, *, far: bool) -
     policy = BudgetPolicy.current()
     best, effort, search = plan, planner.effort, planner.search
     for turn in range(-1 if far else 0, policy.rearrangings):
-        left = effort.left(best.seconds) / (
-            policy.rearrangings - max(turn, 0)
-        ) - policy.tries_a_tree * planning_seconds(plan)
-        seconds = min(policy.rearranging_seconds / policy.rearrangings, best.seconds / (2 * policy.rearrangings), left)
+        left = effort.left(best.seconds) / (policy.rearrangings - max(turn, 0)) - _TRIES_A_TREE * planning_seconds(plan)
+        seconds = min(_REARRANGING_SECONDS / policy.rearrangings, best.seconds / (2 * policy.rearrangings), left)
         if turn < 0:
-            seconds = min(seconds, policy.short_rearranging_seconds)
+            seconds = min(seconds, _SHORT_REARRANGING_SECONDS)
         elif far and best.seconds > policy.behind * effort.known:
             break
         if seconds <= 0:

@@ -35,6 +35,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
+from typing import Final
 
 from ..errors import BudgetError
 from ..plans.plan import Plan
@@ -46,6 +47,18 @@ from ..trees.memory import parts_below
 from .backward_stages import WayBack
 from .boxes import BELIEF_BYTES, StageMaker, found_bytes
 from .budget_policy import BudgetPolicy
+
+# Tables smaller than 1 / this of the budget initially stay in memory within a stage.
+_STORED_SHARES: Final = (8, 32, 128, 512)
+# A subtree that costs this share of the whole is swept once and stored, to begin with, not again in every box.
+_STORED_WORK_SHARE: Final = 0.02
+# Lengths of the runs of tables that are tried as unstored, and the maximum number of places per length. Fewer
+# stored tables merge stages at the price of more and smaller chunks, so a run often pays when a single table does
+# not.
+_STORED_TRIALS: Final = 256
+# Boxes predicted to take this many times the whole plan's time are compared with boxes that write partial results
+# of their output.
+_SHARES_BEYOND: Final = 1.5
 
 # Of a trial, for each node, besides stages that no trial had before.
 _TRIAL_SECONDS = 1e-5
@@ -107,7 +120,7 @@ def _cheapest_stages(cutter: Cutter, whole: Plan) -> tuple[Stage, ...]:
         return sharing.best()
     rate = cutter.boxing.disk_rate
     seconds = cutter.priced(stages, rate).seconds
-    enough = seconds <= BudgetPolicy.current().shares_beyond * whole.seconds
+    enough = seconds <= _SHARES_BEYOND * whole.seconds
     if enough or not planner.effort.allows(planning_seconds(whole), seconds):
         return stages
     try:
@@ -137,7 +150,7 @@ class Cutter:
         cuts, stages = self.feasible()
         seconds = self.priced(stages, self.boxing.disk_rate).seconds
         for length in policy.stored_runs:
-            for node in [n for n in self.nodes if n in cuts][: policy.stored_trials]:
+            for node in [n for n in self.nodes if n in cuts][:_STORED_TRIALS]:
                 if not self.boxing.planner.effort.allows(self.trial_seconds, seconds):
                     return stages
                 run = self.run(node, length, cuts)
@@ -169,7 +182,7 @@ class Cutter:
     def feasible(self) -> tuple[frozenset[int], tuple[Stage, ...]]:
         """Store as many tables as a fit takes."""
         refusal: BudgetError | None = None
-        for share in BudgetPolicy.current().stored_shares:
+        for share in _STORED_SHARES:
             cuts = self.cuts(share)
             try:
                 return cuts, self.stages(cuts)
@@ -189,7 +202,7 @@ class Cutter:
         for n in self.nodes:
             work[n] = cells[n] + sum(work.get(i, 0) for i in tree.children[n - tree.n_leaves] if i not in cuts)
             small = self.boxing.whole[n] <= large
-            if tree.parent[n] >= 0 and (not small or work[n] > BudgetPolicy.current().stored_work_share * total):
+            if tree.parent[n] >= 0 and (not small or work[n] > _STORED_WORK_SHARE * total):
                 cuts.add(n)
         return frozenset(cuts)
 

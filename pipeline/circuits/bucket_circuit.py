@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,13 +14,17 @@ from ...tasks.steps.semiring import SUM_PRODUCT
 from ..answering.prepared import local_order
 from ..gates.circuit import CircuitGraph
 from ..gates.circuit_leaves import CircuitMaker
-from ..gates.circuit_policy import CircuitPolicy
 from ..gates.gate_store import EDGE_BYTES, GATE_BYTES, NOTHING, GateStore, JoinTooLargeError, TurnOver
 from ..gates.node_tables import NodeTable, columns, grouped, joined, restricted, united
 from ..machine.resources import Resources
 from ..orders.min_fill import min_fill_order
 from ..orders.tree_search import TreeSearch
 from ..trees.tree import Tree, bucket_tree
+
+# Nominal seconds of the search for a tree, which is made once for all evaluations.
+_SEARCH_SECONDS: Final = 10.0
+# The same of one byte that the circuit takes: a fifth, as it takes several times what a row does.
+_CIRCUIT_BYTE_SECONDS: Final = 5e-9
 
 Array = NDArray[Any]
 # Nominal seconds of a row increase by this many bytes for each additional factor.
@@ -47,7 +51,7 @@ class BucketCircuit(CircuitMaker):
         """The tree that is gone up."""
         asked, network = self.options, self.network
         order: Any = asked.order if isinstance(asked.order, str) else local_order(network, asked.order)
-        longest = CircuitPolicy.current().search_seconds
+        longest = _SEARCH_SECONDS
         search = TreeSearch(
             *(network.dims, network.scopes),
             tree="bucket",
@@ -85,7 +89,7 @@ class BucketCircuit(CircuitMaker):
     @property
     def most_seconds(self) -> float:
         """How long it takes at most, on a nominal core."""
-        return self.most_bytes * CircuitPolicy.current().circuit_byte_seconds
+        return self.most_bytes * _CIRCUIT_BYTE_SECONDS
 
     @cached_property
     def tables(self) -> list[NodeTable]:
@@ -114,7 +118,7 @@ class BucketCircuit(CircuitMaker):
         BudgetError
             If it does not fit memory.
         """
-        if "tree" not in self.__dict__ and seconds < min(self.most_seconds, CircuitPolicy.current().search_seconds):
+        if "tree" not in self.__dict__ and seconds < min(self.most_seconds, _SEARCH_SECONDS):
             return None  # no turn in which a tree would be searched for longer
         network, store = self.network, self._store
         store.turn_seconds, store.reserved_bytes = seconds, self.reserved_bytes

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import accumulate, combinations
 from operator import mul
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,11 @@ from ..models.function import Function
 from ..models.model import Model, checked_model
 from ..public_names import public
 from .circuit_model import Circuit
+
+# Assignments that a check draws from a circuit and evaluates on the model: the first number, or as many as are
+# evaluated together, but at least the second number.
+_CHECKED_DRAWS: Final = 16
+_LEAST_DRAWS: Final = 2
 
 Array = NDArray[Any]
 Box = tuple[Array, ...]
@@ -387,7 +392,7 @@ def _value_faults(found: Circuit, model: Model) -> list[str]:
         return []
     policy = CircuitPolicy.current()
     fit = policy.batch_bytes // (8 * found.graph.nodes)  # of a large circuit each takes a pass
-    draws = found.sample(min(max(fit, policy.least_draws), policy.checked_draws))
+    draws = found.sample(min(max(fit, _LEAST_DRAWS), _CHECKED_DRAWS))
     logs = found.log10(Cases(len(draws), dict(enumerate(draws.T))))
     for states, log10 in zip(draws.tolist(), logs.tolist(), strict=True):
         if not _is_close(log10, expected := model.log10_value(states)):

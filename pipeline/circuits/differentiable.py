@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import chain
 from math import prod
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,6 @@ from ...tasks.steps.semiring import SUM_PRODUCT
 from ..answering.question import Findings, split_evidence
 from ..errors import BudgetError, ModelError, format_bytes
 from ..formats.read import GivenModel, given_model
-from ..gates.circuit_policy import CircuitPolicy
 from ..machine.resources import Resources
 from ..models.model import Model
 from ..options import Options
@@ -31,6 +30,11 @@ from ..plans.planner import Planner
 from ..plans.problem import PlanOptions, Problem
 from ..trees.costs import Rates
 from ..trees.tree import bucket_tree
+
+# Joins of orders that are compared for a device grow by this factor.
+_WIDER_JOINS: Final = 4
+# Number of consecutive orders without improvement that ends the comparison.
+_WORSE_ORDERS: Final = 3
 
 Array = NDArray[Any]
 Places = tuple[int, ...]
@@ -298,7 +302,7 @@ def _bytes(plan: Plan, joins: list[EqualJoins]) -> int:
 
 def _shallower(plan: Plan, problem: Problem, options: PlanOptions, framework: Framework, allowed: int) -> Plan:
     """Return a plan of few different steps with larger joins, where that is predicted to take less and fits."""
-    rates, policy = framework.together_rates, CircuitPolicy.current()
+    rates = framework.together_rates
     most = max([step.lowered.cells for step in plan.up], default=0)
     if rates is None or not most:
         return plan
@@ -307,7 +311,7 @@ def _shallower(plan: Plan, problem: Problem, options: PlanOptions, framework: Fr
         return rates.step_seconds * len(joins) + sum([each.cells for each in joins]) / rates.cells_per_second
 
     best, least, worse = plan, seconds(joins_of(plan, together=True)), 0
-    while worse < policy.worse_orders:
+    while worse < _WORSE_ORDERS:
         order = independent_rounds(problem.dims, problem.scopes, most)
         tree = bucket_tree(problem.dims, problem.scopes, order)
         tried = Planner(problem, replace(options, tree="bucket", order=order), framework.rates).of(tree)
@@ -317,7 +321,7 @@ def _shallower(plan: Plan, problem: Problem, options: PlanOptions, framework: Fr
             best, least, worse = tried, taken, 0
         else:
             worse += 1
-        most *= policy.wider_joins
+        most *= _WIDER_JOINS
     return best
 
 

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Unpack
+from typing import Any, Final, Unpack
 
 from ...cluster.version import install_hint
 from ..answering.question import Findings
 from ..errors import BucketflowError, checks_keywords
 from ..formats.read import GivenModel
-from ..gates.circuit_policy import CircuitPolicy
 from ..options import Keywords
 from ..trees.costs import Rates
 from .differentiable import LogPartition, partition_in
+
+# Seconds of XLA on a CPU for ln Z and its derivatives: per cell, from the slope over plans of 2,000 to 330,000
+# cells, and per step. Too high seconds per step would join clusters unnecessarily.
+_XLA_CELLS_PER_SECOND: Final = 1.7e8
+_XLA_STEP_SECONDS: Final = 1e-6
+# Seconds of XLA on a data-centre GPU: per step with its way back, without its cells, and per cell of large steps.
+_DEVICE_LAUNCH_SECONDS: Final = 2e-5
+_DEVICE_CELLS_PER_SECOND: Final = 4e10
 
 
 @checks_keywords
@@ -55,20 +62,18 @@ class _Jax:
     @property
     def rates(self) -> Rates:
         """Those of XLA on a CPU, where a step costs next to nothing beside its cells; nominal ones on a device."""
-        policy = CircuitPolicy.current()
         if self.jax.default_backend() != "cpu":
             return Rates()
-        cells = policy.xla_cells_per_second
-        return Rates(cells, cells, step_seconds=policy.xla_step_seconds)
+        cells = _XLA_CELLS_PER_SECOND
+        return Rates(cells, cells, step_seconds=_XLA_STEP_SECONDS)
 
     @property
     def together_rates(self) -> Rates | None:
         """Those of a device, for steps with their way back; a CPU would only copy tables together."""
-        policy = CircuitPolicy.current()
         if self.jax.default_backend() == "cpu":
             return None
-        cells = policy.device_cells_per_second
-        return Rates(cells, cells, step_seconds=policy.device_launch_seconds)
+        cells = _DEVICE_CELLS_PER_SECOND
+        return Rates(cells, cells, step_seconds=_DEVICE_LAUNCH_SECONDS)
 
     def together(self, function: Callable[..., Any], columns: Sequence[Sequence[Any]]) -> list[Any]:
         """Return the results of a function for each row, computed as one operation."""

@@ -10,12 +10,11 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import partial
 from io import FileIO
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from ...cluster.logs import log_settings
-from ..drawings.display_policy import DisplayPolicy
 from .ending import guarded, say
 from .logs import driver_metrics
 from .options import (
@@ -35,6 +34,9 @@ if TYPE_CHECKING:
     from ..batches.manifest import Row
     from ..batches.pricing import Price
     from ..server.service_queue import ServedRequest
+
+# Lines of the table of prices, one for all rows that are alike.
+_PRICE_LINES: Final = 20
 
 _EVENTS = logging.getLogger("bucketflow.batch")
 _COLUMNS = ("model", "query", "how", "rows", "memory", "disk", "predicted")
@@ -110,14 +112,13 @@ def _log(event: str, facts: dict[str, Any]) -> None:
 
 def _print_prices(prices: list[tuple[Row, Price]], waiting: int) -> None:
     """Print what the questions cost: the most expensive ones, and how many others there are, some not priced yet."""
-    policy = DisplayPolicy.current()
     from ..errors import format_bytes, printable
     from .show_run import fitted, show
 
     alike = Counter((row.model, row.query, price) for row, price in prices)
     shown = sorted(alike.items(), key=lambda item: (item[0][2].kind != "wrong", -item[0][2].seconds * item[1]))
     rows = []
-    for (model, query, price), count in shown[: policy.price_lines]:
+    for (model, query, price), count in shown[:_PRICE_LINES]:
         how = {"wrong": price.message, "alone": "between bounds", "large": "all workers"}.get(price.kind, "packed")
         seconds = "open" if price.seconds == float("inf") else f"{price.seconds * count:.3g} s"
         figures = [format_bytes(price.peak_bytes), format_bytes(price.disk_bytes) if price.disk_bytes else "", seconds]
@@ -127,7 +128,6 @@ def _print_prices(prices: list[tuple[Row, Price]], waiting: int) -> None:
 
 
 def _title(prices: list[tuple[Row, Price]], lines: int, waiting: int) -> str:
-    policy = DisplayPolicy.current()
     kinds = Counter(price.kind for _, price in prices)
     refused = sum(price.status == "refused" for _, price in prices)
     whole = sum(price.seconds for _, price in prices if price.seconds < float("inf"))
@@ -137,7 +137,7 @@ def _title(prices: list[tuple[Row, Price]], lines: int, waiting: int) -> str:
     told += [f"{refused:,} refused"] if refused else []
     told += [f"{kinds['wrong'] - refused:,} wrong"] if kinds["wrong"] > refused else []
     told += [f"{waiting:,} whose time is not predicted yet"] if waiting else []
-    more = f"; the {policy.price_lines} largest" if lines > policy.price_lines else ""
+    more = f"; the {_PRICE_LINES} largest" if lines > _PRICE_LINES else ""
     return ", ".join(told) + more
 
 

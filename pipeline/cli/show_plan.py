@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 from rich.table import Table
 
 from ...cluster.memory import COMPILED_PROCESS_BYTES, PROCESS_BYTES, limited_task_bytes
 from ...tasks.compiler.code_cache import COLD_CELLS
-from ..drawings.display_policy import DisplayPolicy
 from ..drawings.svg import drawing_ending
 from ..errors import BudgetError, ModelError, format_bytes, format_cells, printable, shown_number
 from ..machine.learnt_rates import known_launches
@@ -30,6 +29,9 @@ if TYPE_CHECKING:
     from ..answering.outlook import Outlook, Remainder
     from ..answering.prepared import Prepared
     from ..trees.junction_sizes import JunctionTreeSizes
+
+# Largest steps of a plan that are printed.
+_LARGEST_STEPS: Final = 6
 
 
 def plan_json(found: Outlook) -> str:
@@ -309,13 +311,12 @@ def _fallen_rows(prepared: Prepared) -> list[tuple[str, str]]:
 
 def _steps_table(prepared: Prepared, plan: Plan) -> Table:
     """The most expensive steps, by cells."""
-    policy = DisplayPolicy.current()
     steps = table("largest steps", "eliminates")
     for column in ("inputs", "cells", "output", "bytes", "kernel"):
         steps.add_column(column, justify="left" if column == "kernel" else "right", no_wrap=True)
     sizes = plan.tree.dims
     model, variables = prepared.network.model, prepared.network.variables
-    for step in sorted(plan.steps, key=lambda s: -s.lowered.cells)[: policy.largest_steps]:
+    for step in sorted(plan.steps, key=lambda s: -s.lowered.cells)[:_LARGEST_STEPS]:
         gone = {v for axes in step.input_axes for v in axes} - set(step.axes) - set(plan.sliced)
         names = [model.names[variables[v]] for v in sorted(gone)]
         steps.add_row(

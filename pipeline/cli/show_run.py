@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import click
 from rich import box
@@ -19,11 +19,14 @@ from ...storage.array_list import stored_arrays
 from ...storage.files import Place, file_bytes
 from ...storage.run_folder import stored_bounds, stored_plan, stored_result
 from ...storage.spec import Receipt, StorageError
-from ..drawings.display_policy import DisplayPolicy
+from ..drawings.display_policy import LISTED_MEMBERS, SAME_SECONDS
 from ..drawings.shown import wrapped
 from ..errors import IncompatibleRunError, encodable, format_bytes, logarithm, printable
 from ..examples import examples
 from ..formats.format_table import formats, unread_formats
+
+# Slowest steps of a run that are printed.
+_SLOWEST_STEPS: Final = 5
 
 # Characters beside each cell of a table.
 _BETWEEN = 3
@@ -77,7 +80,7 @@ def print_run(facts: dict[str, Any]) -> None:
 
 def _arrays_table(arrays: Sequence[Mapping[str, Any]]) -> Table:
     """The largest arrays that any Zarr reader opens."""
-    most = DisplayPolicy.current().listed_members
+    most = LISTED_MEMBERS
     columns = ("array", "step", "variables", "shape", "dtype", "chunks done", "bytes", "ratio")
     rows = []
     for array in sorted(arrays, key=lambda one: -one["bytes_on_disk"])[:most]:
@@ -227,7 +230,6 @@ def run_facts(path: Place) -> dict[str, Any]:
     IncompatibleRunError
         If the folder is not a run directory.
     """
-    policy = DisplayPolicy.current()
     try:
         stored, result, bounded = stored_plan(path), stored_result(path), stored_bounds(path)
         plan = stored.get("plan")
@@ -251,7 +253,7 @@ def run_facts(path: Place) -> dict[str, Any]:
         "disk_bytes_expected": plan["stored_bytes"][0] if plan and plan.get("rows_stored") else None,
         "disk_bytes": file_bytes(path, "c*"),
         "arrays": [array.to_dict() for array in arrays],
-        "slowest": [_slow(r) for r in sorted(blocks, key=lambda r: -r.seconds)[: policy.slowest_steps]],
+        "slowest": [_slow(r) for r in sorted(blocks, key=lambda r: -r.seconds)[:_SLOWEST_STEPS]],
     }
 
 
@@ -265,7 +267,7 @@ def _blocks(written: Iterable[tuple[str, Receipt]]) -> list[Receipt]:
 
     Each receipt carries the seconds since its task began, so receipts of one task share the time of that beginning.
     """
-    same = DisplayPolicy.current().same_seconds
+    same = SAME_SECONDS
     found: list[Receipt] = []
     before: tuple[str, str, float] | None = None
     for writer, receipt in sorted(written, key=lambda w: (w[0], w[1].table, w[1].ended - w[1].seconds, w[1].ended)):

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +31,12 @@ from .compiled_policy import CompiledPolicy
 
 if TYPE_CHECKING:
     from ...tasks.sweeps.observed_cases import ObservedCases
+
+# Most cases of a block.
+_BLOCK_CASES: Final = 8192
+# Number of these cases in a block per thread: few enough that an interruption is noticed soon, and that a cluster
+# has work for every worker.
+_OBSERVED_BLOCK_CASES: Final = 128
 
 Array = NDArray[Any]
 
@@ -218,9 +224,9 @@ def block_size(program: BatchProgram, memory_bytes: int, threads: int) -> int:
     policy = CompiledPolicy.current()
     if program.observed is not None:
         answers = 2 * SUM_PRODUCT.itemsize * (program.observed.ends[-1] + len(program.plan.tree.dims))
-        return max(1, min(policy.observed_block_cases * threads, memory_bytes // answers))
+        return max(1, min(_OBSERVED_BLOCK_CASES * threads, memory_bytes // answers))
     cells = sum(step.lowered.cells for step in program.steps)
-    cases = max(16, min(policy.block_cases, policy.block_cells // max(cells, 1)))
+    cases = max(16, min(_BLOCK_CASES, policy.block_cells // max(cells, 1)))
     while cases > 1 and program.block_bytes(cases) > memory_bytes:
         cases //= 2
     return cases

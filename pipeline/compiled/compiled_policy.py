@@ -16,8 +16,6 @@ class CompiledPolicy(Policy):
     block_cells : int
         Cells that a block of cases sweeps, about: enough to hide what a step costs, few enough to stay in the
         cache.
-    block_cases : int
-        Most cases of a block.
     observing_cells : int
         Cells of a batch, over the compiled tree, from which cases of observed states have trees of their own; the loop
         for that takes some seconds to compile, once.
@@ -26,18 +24,10 @@ class CompiledPolicy(Policy):
         Other cases are answered alone over the compiled tree.
     least_observed_cells : int
         Entries that the tables of a case may have all the same.
-    observed_block_cases : int
-        Number of these cases in a block per thread: few enough that an interruption is noticed soon, and that a cluster
-        has work for every worker.
     observed_variables : int
         Most variables of a model whose cases have trees of their own: finding an order takes their square.
-    device_cases : int
-        Cases at once on a device: enough for every step to fill it, and few enough that their tables are soon
-        allocated.
     device_bytes : int
         Maximum bytes of the tables of these cases.
-    device_blocks : int
-        Blocks per device with several devices, so that all end at about the same time.
     device_block_seconds : float
         Shortest block, beside its way to a worker and back.
     device_factors_per_second : float
@@ -45,8 +35,6 @@ class CompiledPolicy(Policy):
     answer_bytes : int
         Most bytes of the answers of a block: several answers for each device may be on their way or wait for
         those before them.
-    group_log2 : int
-        log2 of the most cases that a device computes together.
     device_start_seconds : float
         Seconds that further devices take to be used for the first time, about: 2,000 cases of munin3 took 0.46 s on one
         H200, and 0.72 where three more were started for them, which compute a quarter each.
@@ -54,13 +42,11 @@ class CompiledPolicy(Policy):
         Seconds that Python takes to name and place the answer of a variable in a block; devices share the interpreter.
     joint_states : int
         Maximum states of a joint that was not compiled in; each state is a case or an entry of a case.
-    compiler_cells : int
-        Cells from which loops are compiled at once: a compiled model is asked again and again.
     loading_seconds : float
         Seconds of computing after which compiled loops are loaded for small models too.
     searching_seconds : float
         After propagations with this predicted total time, a better tree is searched for beside them, for the same time,
-    searching_growth, longest_search_seconds : float
+    longest_search_seconds : float
         again whenever the total has grown by this factor, until a search took this long. On large networks, the better
         trees are 2 to 3 times faster.
     least_saved : float
@@ -68,25 +54,18 @@ class CompiledPolicy(Policy):
     """
 
     block_cells: int = 1 << 25
-    block_cases: int = 8192
     observing_cells: int = 1 << 30
     observed_saving: int = 8
     least_observed_cells: int = 1 << 16
-    observed_block_cases: int = 128
     observed_variables: int = 4096
-    device_cases: int = 1 << 14
     device_bytes: int = 8 << 30
-    device_blocks: int = 4
     device_block_seconds: float = 0.02
     device_factors_per_second: float = 5e11
     answer_bytes: int = 1 << 27
-    group_log2: int = 4
     device_start_seconds: float = 0.5
     device_reading_seconds: float = 8e-6
     joint_states: int = 1 << 20
-    compiler_cells: int = 1 << 20
     loading_seconds: float = 0.5
     searching_seconds: float = 0.5
-    searching_growth: float = 4.0
     longest_search_seconds: float = 3.0
     least_saved: float = 0.05

@@ -35,6 +35,13 @@ from ..trees.tree import Target
 from .case_program import BlockAnswer, ranges
 from .compiled_policy import CompiledPolicy
 
+# Cases at once on a device: enough for every step to fill it, and few enough that their tables are soon allocated.
+_DEVICE_CASES: Final = 1 << 14
+# Blocks per device with several devices, so that all end at about the same time.
+_DEVICE_BLOCKS: Final = 4
+# log2 of the most cases that a device computes together.
+_GROUP_LOG2: Final = 4
+
 # Many cases on a GPU: of this process, or of the GPU workers of a cluster, which get blocks of cases as tasks.
 
 Array = NDArray[Any]
@@ -87,7 +94,7 @@ class CaseProgram:
         policy = CompiledPolicy.current()
         program = self.program
         enough = max(policy.device_bytes, program.records.fixed_bytes + program.case_bytes * program.records.group)
-        return min(program.cases_within(min(self._memory_bytes, enough)), policy.device_cases)
+        return min(program.cases_within(min(self._memory_bytes, enough)), _DEVICE_CASES)
 
     def seconds(self, cases: int) -> float:
         """Predict the time of some cases on one device."""
@@ -147,7 +154,7 @@ class CaseProgram:
         policy = CompiledPolicy.current()
         shortest = max(policy.device_block_seconds, devices * self._reading_seconds)
         least = int(shortest / max(self.seconds(1), 1e-9))
-        wanted = max(-(-cases // (devices * policy.device_blocks)), least, 1)
+        wanted = max(-(-cases // (devices * _DEVICE_BLOCKS)), least, 1)
         wanted = min(wanted, policy.answer_bytes // (8 * self.program.answer_cells) + 1)
         group = self.program.records.group
         return min(-(-wanted // group) * group, self.most_cases)
@@ -324,7 +331,7 @@ class GpuPropagation:
 
         Cases are computed in groups, as large as there are cases, memory and numbers of 32 bits for.
         """
-        asked = group = 1 << min(max(cases, 1).bit_length() - 1, CompiledPolicy.current().group_log2)
+        asked = group = 1 << min(max(cases, 1).bit_length() - 1, _GROUP_LOG2)
         if self._other is None or self._other[0] != (targets, asked):
             self._other = None
             single = self._program

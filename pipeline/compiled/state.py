@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import wraps
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
 
 from numpy.typing import NDArray
 
@@ -43,6 +43,9 @@ from .structure import Skeleton, check_memory
 
 if TYPE_CHECKING:
     from .device_cases import GpuPropagation
+
+# Cells from which loops are compiled at once: a compiled model is asked again and again.
+_COMPILER_CELLS: Final = 1 << 20
 
 Array = NDArray[Any]
 State = TypeVar("State", bound="CompiledState")
@@ -99,7 +102,7 @@ class CompiledState:
         plan = skeleton.plan
         if plan is not None and skeleton.fixed is not None:
             self._base = self._leaves_of(plan)
-            several = plan.cells >= CompiledPolicy.current().compiler_cells or loops_are_loaded()
+            several = plan.cells >= _COMPILER_CELLS or loops_are_loaded()
             self._keep_tables(several)
             if background and skeleton.planner is not None:
                 self.better = searches_of(skeleton.planner, self.resources.memory_bytes)

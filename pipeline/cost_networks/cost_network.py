@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +22,9 @@ from ..models.model import FORBIDDEN, Function, Model
 from ..preprocessing.leaf_groups import LeafGroup
 from ..preprocessing.leaf_tables import COST_LIMIT, cost_leaves, cost_scale, energy_leaves, in_scopes
 from ..preprocessing.preprocess import Network
-from .cost_network_policy import CostNetworkPolicy
+
+# Entries of each table that are examined first, before all entries, for a common divisor.
+_GLANCE_ENTRIES: Final = 1 << 10
 
 Costs = NDArray[np.float64]
 States = tuple[int, ...]
@@ -97,7 +100,7 @@ class CostNetwork:
     def totals(self) -> Totals:
         """Return the possible totals: tables add multiples of a common divisor to their least entries."""
         step = 0
-        for entries in (CostNetworkPolicy.current().glance_entries, None):
+        for entries in (_GLANCE_ENTRIES, None):
             for table in self.tables:
                 step = step if step == 1 else _common_divisor(step, table.costs, entries)
         return Totals(self.least, max(step, 1))

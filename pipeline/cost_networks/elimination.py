@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,9 @@ from .working_network import NetworkProblem
 
 if TYPE_CHECKING:
     from ...tasks.networks.flat import Flat
+
+# Tables of variables with two neighbours may exceed the tables that they replace, up to this many cells.
+_JOINED_SMALL_CELLS: Final = 1 << 12
 
 
 @dataclass(frozen=True, eq=False)
@@ -244,7 +247,7 @@ class _Eliminating(FunctionStore):
                 if v != x and v not in found:
                     found[v] = None
                     cells *= self.dims[v]
-            most = max(largest, policy.joined_small_cells) if len(found) <= 2 else largest
+            most = max(largest, _JOINED_SMALL_CELLS) if len(found) <= 2 else largest
             if cells * self.dims[x] > policy.joined_cells or cells > most:
                 return None
         return tuple(sorted(found))

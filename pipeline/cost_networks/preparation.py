@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
@@ -14,6 +15,9 @@ from .cost_network_policy import CostNetworkPolicy
 from .elimination import eliminate, replace
 from .reparametrisation import ShiftLimits, shift
 from .working_network import NetworkProblem, Removed, problem_of, tables_of
+
+# Another round is tried where one removed this part of the values, or of the entries.
+_WORTHWHILE_SHARE: Final = 0.01
 
 #: Cells to touch by all rounds, a few tenths of a second.
 WORK = 400_000_000
@@ -155,11 +159,10 @@ class _Rounds:
 
     def paid(self, values: int, cells: int) -> bool:
         """Return whether enough was removed for other rules to find something new."""
-        policy = CostNetworkPolicy.current()
         flat = self.problem.flat
         values -= int(np.count_nonzero(flat.unary < math.inf))
         cells -= int(np.count_nonzero(flat.costs < math.inf))
-        return values > policy.worthwhile_share * len(flat.unary) or cells > policy.worthwhile_share * len(flat.costs)
+        return values > _WORTHWHILE_SHARE * len(flat.unary) or cells > _WORTHWHILE_SHARE * len(flat.costs)
 
     def shrink(self) -> None:
         """Remove dominated values, variables determined by others, and variables of small degree, until nothing

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -14,6 +14,13 @@ from .working_network import Integers, NetworkProblem
 
 if TYPE_CHECKING:
     from ...tasks.networks.flat import Flat
+
+# Rounds of improving an assignment, both ways.
+_DESCENTS: Final = 5
+# Sweeps with one value alone.
+_PROBE_SWEEPS: Final = 10
+# Sweeps that raise the bound by less than this fraction of the total rise are the last.
+_STALLED_SHARE: Final = 5e-4
 
 #: Every number stays below this, so that sums and differences of two are exact.
 _EXACT = 2.0**52
@@ -147,7 +154,7 @@ class _Sweeps:
             if constant == math.inf:
                 break
             dear = self.loops.forbid_tuples(flat, self.most - constant)
-            least = CostNetworkPolicy.current().stalled_share * (constant - start)
+            least = _STALLED_SHARE * (constant - start)
             stalled = constant - before <= least and not (unsupported or dear)
             if stalled or chunks in (1, 10):
                 self.decode(flat, constant)
@@ -161,7 +168,7 @@ class _Sweeps:
 
         The least bound of a variable's values holds for all assignments.
         """
-        cost, budget = CostNetworkPolicy.current().probe_sweeps * self.sweep_work * len(flat.unary), self.limits.work
+        cost, budget = _PROBE_SWEEPS * self.sweep_work * len(flat.unary), self.limits.work
         if cost > budget // 4 or constant == math.inf or self.most - constant < 1:
             return constant
         probe, gone = _Probe(flat, self, constant, grain), 0
@@ -186,7 +193,7 @@ class _Sweeps:
         states = np.full(len(self.order), -1, np.int64)
         self.loops.decode(flat, self.order, states)
         total = self.total_of(flat, constant, states)
-        for order in (self.order[::-1], self.order) * CostNetworkPolicy.current().descents:
+        for order in (self.order[::-1], self.order) * _DESCENTS:
             self.loops.decode(flat, order, states)
             before, total = total, self.total_of(flat, constant, states)
             self.work += 2 * self.sweep_work
@@ -245,14 +252,13 @@ class _Probe:
 
     def alone(self, begin: int, end: int, p: int) -> float:
         """The bound where a variable takes one value."""
-        policy = CostNetworkPolicy.current()
         flat, trial, sweeps = self.flat, self.trial, self.sweeps
         trial.unary[:], trial.costs[:] = flat.unary, flat.costs
         trial.unary[begin:end] = math.inf
         trial.unary[p] = flat.unary[p]
-        sweeps.work += (policy.probe_sweeps + 1) * sweeps.sweep_work
+        sweeps.work += (_PROBE_SWEEPS + 1) * sweeps.sweep_work
         none = sweeps.shifts[:0]
-        bound, *_ = sweeps.loops.sweep(trial, none, self.grain, self.constant, sweeps.most, policy.probe_sweeps)
+        bound, *_ = sweeps.loops.sweep(trial, none, self.grain, self.constant, sweeps.most, _PROBE_SWEEPS)
         return float(bound)
 
 

@@ -9,11 +9,16 @@ from itertools import pairwise
 from typing import Any, Final
 
 from ..errors import shorten
-from .display_policy import DisplayPolicy
+from .display_policy import LOG_RATIO, DisplayPolicy
 from .html import Html, bar, cell, number_text, shares
 from .html import bars as bars
 from .html import below as below
 from .svg import Canvas, Svg
+
+# A bound is omitted from the axis if its distance from the others is this many times their range.
+_FIRST_BOUND_RATIO: Final = 20.0
+# Tables of fewer rows have no buttons to sort them.
+_SORTED_ROWS: Final = 5
 
 _WIDTH: Final = 760
 # Numbers that differ by less, relative to their size, are one number on an axis: floats have no more digits.
@@ -32,7 +37,7 @@ class _Axis:
     def __init__(self, values: Sequence[float], begin: float, end: float, whole: bool = False) -> None:
         positive = [value for value in values if value > 0]
         ratio = max(positive, default=1.0) / min(positive, default=1.0)
-        self.logarithmic = len(positive) >= len(values) - whole and ratio >= DisplayPolicy.current().log_ratio
+        self.logarithmic = len(positive) >= len(values) - whole and ratio >= LOG_RATIO
         known = positive if self.logarithmic else [*values, *([0.0] if whole else [])]
         self.low, self.high = min(known, default=0.0), max(known, default=1.0)
         if self.high - self.low <= _SAME * max(abs(self.low), abs(self.high)):  # ticks would be equal as texts
@@ -109,7 +114,7 @@ def _far_values(values: Sequence[float]) -> set[float]:
     distinct = sorted(set(values))
     if len(distinct) < 4:
         return set()
-    ratio = DisplayPolicy.current().first_bound_ratio
+    ratio = _FIRST_BOUND_RATIO
     if distinct[1] - distinct[0] > ratio * (distinct[-1] - distinct[1]):
         return {distinct[0]}
     return {distinct[-1]} if distinct[-1] - distinct[-2] > ratio * (distinct[-2] - distinct[0]) else set()
@@ -229,7 +234,7 @@ def table(columns: Mapping[str, Sequence[Any]], sparks: str = "") -> Html:
     policy = DisplayPolicy.current()
     lengths, _ = shares([float(value or 0) for value in columns[sparks]]) if sparks else ([], False)
     rows = list(zip(*columns.values(), strict=True))
-    sort = len(rows) >= policy.sorted_rows
+    sort = len(rows) >= _SORTED_ROWS
     heads = "".join(
         f"<th scope='col'>{f'<button>{escape(name)}</button>' if sort else escape(name)}</th>" for name in columns
     )

@@ -12,7 +12,7 @@ from typing import Any, Final
 from ..errors import ModelError, short_number
 from ..local_paths import local_path
 from ..written_files import whole_text
-from .display_policy import DisplayPolicy
+from .display_policy import LOG_RATIO
 from .svg import page_of
 
 Rows = Sequence[tuple[str, str]]
@@ -96,7 +96,7 @@ def shares(values: Sequence[float]) -> tuple[list[float], bool]:
     """Return how long bars are, and whether that is by the logarithm: where values span decades."""
     finite = [value for value in values if math.isfinite(value) and value > 0]
     low, high = min(finite, default=1.0), max(finite, default=1.0)
-    if high < DisplayPolicy.current().log_ratio * low:
+    if high < LOG_RATIO * low:
         return [value / high if math.isfinite(value) else 0.0 for value in values], False
     span = math.log(high / low)
     found = [0.05 + 0.95 * math.log(v / low) / span if math.isfinite(v) and v > 0 else 0.0 for v in values]

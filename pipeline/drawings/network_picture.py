@@ -16,6 +16,11 @@ from .edge_routes import curved, edge_routes
 from .network_layouts import Edge, placed
 from .svg import Canvas, Svg, legend_words, text_width
 
+# States of a variable that are shown in its box.
+_BAR_STATES: Final = 6
+# Characters of a label.
+_LABEL_CHARACTERS: Final = 22
+
 _MARGIN, _TOP = 16, 62
 _ROW, _HEAD, _BAR = 14, 20, 70
 _LEAST_WIDTH: Final = 420
@@ -124,29 +129,27 @@ def _legend(canvas: Canvas, nodes: Sequence[NetworkNode], communities: bool, dir
 
 
 def _size(node: NetworkNode) -> tuple[float, float]:
-    policy = DisplayPolicy.current()
     if node.kind == "function":
         return 12.0, 12.0
     if node.kind == "community":
         side = 34 + 7 * math.sqrt(node.members)
-        return max(side, text_width([node.label], policy.label_characters)), side
-    label = text_width([node.label], policy.label_characters) + 16
+        return max(side, text_width([node.label], _LABEL_CHARACTERS)), side
+    label = text_width([node.label], _LABEL_CHARACTERS) + 16
     if not node.bars:
         return max(label, 40.0), 26.0
-    shown = node.bars[: policy.bar_states]
+    shown = node.bars[:_BAR_STATES]
     rows = len(shown) + (len(node.bars) > len(shown))
-    states = text_width([state for state, _ in shown], 2 * policy.label_characters // 3) * 0.95
+    states = text_width([state for state, _ in shown], 2 * _LABEL_CHARACTERS // 3) * 0.95
     return max(label, states + _BAR + 66.0), _HEAD + _ROW * rows + 6.0
 
 
 def _draw(canvas: Canvas, node: NetworkNode, at: tuple[float, float], size: tuple[float, float]) -> None:
-    policy = DisplayPolicy.current()
     (x, y), (width, height) = at, size
     box = (x - width / 2, y - height / 2, width, height)
     if node.kind == "function":
         canvas.rect(box, "bar", title=node.text)
         return
-    label = shorten(node.label, policy.label_characters)
+    label = shorten(node.label, _LABEL_CHARACTERS)
     if node.kind == "community":
         canvas.rect(box, "box", title=node.text, rounded=height / 2)
         canvas.text(x, y - 2, label, "label", "middle")
@@ -156,12 +159,12 @@ def _draw(canvas: Canvas, node: NetworkNode, at: tuple[float, float], size: tupl
     if node.doubt is not None:
         canvas.rect((box[0], box[1], 5, height), fill=_doubt_colour(node.doubt), rounded=2)
     canvas.text(x, box[1] + 15 if node.bars else y + 4, label, anchor="middle")
-    shown = node.bars[: policy.bar_states]
+    shown = node.bars[:_BAR_STATES]
     left = box[0] + 9
     begin = box[0] + width - _BAR - 48
     for k, (state, share) in enumerate(shown):
         line = box[1] + _HEAD + _ROW * k + 10
-        canvas.text(left, line, shorten(state, 2 * policy.label_characters // 3), "label")
+        canvas.text(left, line, shorten(state, 2 * _LABEL_CHARACTERS // 3), "label")
         canvas.rect((begin, line - 8, _BAR * min(max(share, 0.0), 1.0), 9), "bar")
         canvas.text(box[0] + width - 5, line, f"{100 * share:.1f}%", "label", "end")
     if more := len(node.bars) - len(shown):

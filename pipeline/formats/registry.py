@@ -7,15 +7,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from ..errors import FormatError, UnreadableError, shorten
 from ..models.dcop import Dcop
 from ..models.model import Model
-from .format_policy import FormatPolicy
 from .text.source import BINARY, Source, beginning, strip_compression
 from .text.unread import unread_by_content, unread_by_name
 from .text.written_words import WrittenFile
+
+# Bytes of a file's beginning that tell its format.
+_HEAD_BYTES: Final = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -308,7 +310,7 @@ def is_model(path: Path) -> bool:
     forms = _called(suffix)
     if not any(suffix in form.shared for form in forms):
         return bool(forms)
-    begins = beginning(path, FormatPolicy.current().head_bytes)
+    begins = beginning(path, _HEAD_BYTES)
     return begins is None or any(_begins(form.model or form.signature, begins) for form in forms)
 
 
@@ -323,7 +325,7 @@ def detect_format(source: Source) -> Format:
     """
     if re.search(rb"[^ \t\n\r\f\v]", source.data) is None:
         raise UnreadableError(source.path, "the file is empty")
-    head, forms = source.head(FormatPolicy.current().head_bytes), _called(source.suffix)
+    head, forms = source.head(_HEAD_BYTES), _called(source.suffix)
     named = forms[0] if len(forms) == 1 else None
     if named is not None and source.suffix in BINARY:  # their first bytes are a length, and mean nothing as text
         return named

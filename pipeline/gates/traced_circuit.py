@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,9 @@ from .stored_gates import STORED_GATE_BYTES, StoredGates, stored_bytes
 if TYPE_CHECKING:
     from ...tasks.counting.count import Count, Counted
     from ...tasks.counting.search_trace import SearchTrace
+
+# Uses of literals that a search visits in a nominal second, as in sums by search.
+_SEARCHED_PER_SECOND: Final = 2.0**23 / 0.3
 
 Array = NDArray[Any]
 # Bytes of a trace node while its gates go to disk: its number, its depth, and its place in their order.
@@ -139,7 +142,7 @@ class TracedCircuit(CircuitMaker):
         """
         from ...tasks.counting.count import CountNoRoomError
 
-        most = seconds * CircuitPolicy.current().searched_per_second
+        most = seconds * _SEARCHED_PER_SECOND
         try:
             self._count.limit(self._allowed_bytes)
             while (found := self._count.run(min(most, self._count.work + self._checked_work))) is None:
@@ -154,7 +157,7 @@ class TracedCircuit(CircuitMaker):
     @property
     def _checked_work(self) -> float:
         """Work of the search between two checks of the circuit's size."""
-        return CircuitPolicy.current().searched_per_second / 4
+        return _SEARCHED_PER_SECOND / 4
 
     @property
     def needed_bytes(self) -> int:

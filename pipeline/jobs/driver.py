@@ -6,7 +6,7 @@ import traceback
 import uuid
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from ...cluster import driver
 from ...cluster.address import ClusterError
@@ -20,11 +20,13 @@ from ..api.resume import stored_question
 from ..errors import BucketflowError, StoppedError
 from ..local_paths import folder_path
 from .heartbeat import PREFIX, Pulse
-from .job_policy import JobPolicy
 from .record import DONE, Record, read_record, write_record
 
 if TYPE_CHECKING:
     from ..answering.running import Answer
+
+# A worker that lost its scheduler may hold a run for this long after another worker was given its task.
+_TAKEOVER_SECONDS: Final = 60.0
 
 _OUT_OF_MEMORY = "out of memory on the worker that drives the run; give a smaller --memory, so that the plan uses less"
 
@@ -32,7 +34,7 @@ _OUT_OF_MEMORY = "out of memory on the worker that drives the run; give a smalle
 def drive(folder: str, key: str) -> str:
     """Task: run, or continue, the job of a run directory; return the state that it ended in."""
     job = JobDir(folder_path(folder))
-    with job.claimed(JobPolicy.current().takeover_seconds):
+    with job.claimed(_TAKEOVER_SECONDS):
         record = read_record(job)
         if record.key != key or record.state in DONE:
             return record.state  # a task that Dask repeats, or that was replaced

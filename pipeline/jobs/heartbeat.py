@@ -16,8 +16,12 @@ from ..errors import format_bytes, shown_number
 from ..results.bounds import Number
 from ..results.proof import plain_number
 from ..results.remaining_time import SweptShare, duration, share_text
-from .job_policy import JobPolicy
 from .record import Record
+
+# The cluster is asked at every such beat.
+_ASKED_BEATS: Final = 5
+# The log gets a line at every such beat.
+_LOGGED_BEATS: Final = 10
 
 
 @dataclass
@@ -54,14 +58,13 @@ class Pulse:
 
     def beat(self) -> None:
         """Write, now and then with a look at the cluster and a line of the log."""
-        policy = JobPolicy.current()
-        if self._beats % policy.asked_beats == 0:
+        if self._beats % _ASKED_BEATS == 0:
             workers, peak = cluster_usage(self.client)
             self._usage = workers or self._usage[0], max(peak, self._usage[1], peak_rss_bytes())
         self._beats += 1
         self.job.write_pulse(self._facts())
         said = (self._swept.done, self._swept.planned, self._bounds)
-        if self._beats % policy.logged_beats == 0 and said != self._said:
+        if self._beats % _LOGGED_BEATS == 0 and said != self._said:
             self._said = said
             facts = self._facts()
             self.job.note("progress", **{name: facts[name] for name in ("done", "planned", "bounds") if facts[name]})

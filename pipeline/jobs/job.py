@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator
 from contextlib import suppress
 from dataclasses import replace
 from os import PathLike
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from ...cluster import driver
 from ...cluster.connect import Link
@@ -31,8 +31,12 @@ from ..results.posteriors import Marginals, marginals_before
 from ..results.result import Result, answered_before
 from .driver import hand_over, new_key
 from .heartbeat import PREFIX, JobFacts, Progress, facts_of
-from .job_policy import JobPolicy
 from .record import DONE, ENDED, Record, State, read_record, write_record
+
+# First pause between two looks at a run directory.
+_FIRST_PAUSE_SECONDS: Final = 0.02
+# Longest pause between two looks.
+_LONGEST_PAUSE_SECONDS: Final = 1.0
 
 T = TypeVar("T")
 
@@ -143,9 +147,8 @@ class Job:
             return self._ended(link, timeout, seen)
 
     def _ended(self, link: Link, timeout: float | None, seen: Callable[[Job], None] | None = None) -> Record:
-        policy = JobPolicy.current()
         end = None if timeout is None else time.monotonic() + timeout
-        pause = policy.first_pause_seconds
+        pause = _FIRST_PAUSE_SECONDS
         while True:
             record = self._standing(link)
             if seen is not None:
@@ -156,7 +159,7 @@ class Job:
             if left <= 0:
                 raise TimeoutError(f"job {record.id} is {record.state}")
             time.sleep(min(pause, left))
-            pause = min(pause * 1.5, policy.longest_pause_seconds)
+            pause = min(pause * 1.5, _LONGEST_PAUSE_SECONDS)
 
     def result(self, timeout: float | None = None, model: Model | None = None) -> Result | Marginals:
         """Wait for the answer.
@@ -213,14 +216,13 @@ class Job:
         BucketflowError
             If its cluster cannot be asked.
         """
-        policy = JobPolicy.current()
         asked = ""
         with Link(self._client) as link:
             while (record := self._standing(link)).state not in ENDED:
                 if record.key != asked:  # another task drives it where a worker died just now
                     asked = self._asked_to_stop(record, link)
                 with suppress(TimeoutError):
-                    return self._ended(link, policy.longest_pause_seconds).state
+                    return self._ended(link, _LONGEST_PAUSE_SECONDS).state
         return record.state
 
     def _asked_to_stop(self, record: Record, link: Link) -> str:

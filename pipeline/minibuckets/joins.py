@@ -17,7 +17,7 @@ from ...tasks.steps.semiring import Semiring
 from ...tasks.steps.step import Step, make_step
 from ...tasks.sweeps.sweep import useful_threads
 from ..cost_networks.cost_network import CostTable
-from .bucket_policy import BucketPolicy
+from .bucket_policy import SHORT_STATES, BucketPolicy
 from .partition import Scope
 
 Array = NDArray[np.float64]
@@ -85,7 +85,7 @@ class Joins:
         joined = reduce(np.add, views)
         gone = tuple([i for i, v in enumerate(wide) if v not in kept])
         found = (
-            reduced(np.minimum, joined, gone, self.policy.short_states)
+            reduced(np.minimum, joined, gone, SHORT_STATES)
             if self.semiring.name == "min_plus"
             else _log_sums(joined, gone)
         )

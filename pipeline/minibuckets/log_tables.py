@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..cost_networks.cost_network import CostTable
-from .bucket_policy import BucketPolicy
+from .bucket_policy import SHORT_STATES
 from .joins import reduced
 from .partition import Scope
 
@@ -19,7 +19,7 @@ def powered(logs: Array, axes: tuple[int, ...], weight: float) -> Array:
     """Return logarithms of sums of powers ``1 / weight``, to the power ``weight``, over some axes; maxima for 0."""
     if not axes:
         return logs
-    most = BucketPolicy.current().short_states
+    most = SHORT_STATES
     top = reduced(np.maximum, logs, axes, most)
     if not weight:
         return top

@@ -21,6 +21,11 @@ from ..orders.depth_first import bucket_parents
 from .bucket_policy import BucketPolicy
 from .mixed_bound import MiniNode, MixedBound
 
+# CPU seconds from one look at the clock to the next.
+_SEARCH_SECONDS: Final = 0.02
+# Sums that are kept from one size of mini-buckets to the next; of 350 variables they take 50 MB.
+_KNOWN_SUMS: Final = 1 << 15
+
 Array = NDArray[Any]
 # Bits of a word that contexts are packed into.
 _WORD: Final = 62
@@ -127,7 +132,7 @@ class LossSearch:
                 continue
             if code == CROWDED:
                 self._grow()
-            elif time.process_time() - start < BucketPolicy.current().search_seconds:
+            elif time.process_time() - start < _SEARCH_SECONDS:
                 self._pace *= 2
         if code != FINISHED:
             explore(self._tree, self._memory, state, 0, eager, told, True)
@@ -182,7 +187,7 @@ class LossSearch:
         if (exact := self._known.get(key)) is None:
             assert self.sums is not None
             exact = self.sums.part(split.number, states)
-            if len(self._known) < BucketPolicy.current().known_sums:
+            if len(self._known) < _KNOWN_SUMS:
                 self._known[key] = exact
         return split.loss(states, exact)
 

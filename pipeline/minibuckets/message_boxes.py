@@ -12,11 +12,16 @@ import math
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, product
+from typing import Final
 
 from ...storage.spec import TableSpec
 from ..errors import BudgetError, format_bytes
-from .bucket_policy import BucketPolicy
 from .partition import MiniBucket, Partition, Scope
+
+# Small messages are cached in at most 1 / this of the memory, to avoid reading them again.
+_HELD_PART: Final = 8
+# Memory factor of a message while it is made: the message and the compared values in it.
+_MESSAGE_COPIES: Final = 2
 
 #: All messages are files of this table. Its first axis, treated as a variable, is the number of the message.
 TABLE, NUMBER = "messages", -1
@@ -102,7 +107,7 @@ class _Boxes:
 
     def small(self) -> tuple[int, int]:
         """The largest size so that messages up to it fit their share of memory, and the cells of these."""
-        room = self.memory_bytes // (BucketPolicy.current().held_part * _ITEMSIZE)
+        room = self.memory_bytes // (_HELD_PART * _ITEMSIZE)
         sizes = sorted(self.cells[self.first :])
         ends = [i for i, after in enumerate([*sizes[1:], math.inf]) if after > sizes[i]] if sizes else []
         totals = list(accumulate(sizes))
@@ -172,7 +177,7 @@ class _Boxes:
     def need(self, mini: MiniBucket, fixed: Collection[int]) -> int:
         """Cells that a box of a mini-bucket reads and makes."""
         read = sum(self.size(self.split.scopes[table], fixed) for table in mini.tables)
-        return read + BucketPolicy.current().message_copies * self.size(mini.message, fixed)
+        return read + _MESSAGE_COPIES * self.size(mini.message, fixed)
 
     def free(self, scope: Scope, variable: int, fixed: Collection[int]) -> list[int]:
         """Return the variables that can also be fixed, the last eliminated first."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +26,24 @@ from .bucket_policy import BucketPolicy
 from .log_sums import ROUNDING, magnitude
 from .log_tables import conditional_entropy, laid_along, powered, spread_over
 from .partition import MiniBucket, Partition, Scope
+
+# First step sizes of a pass, before it starts again: how far parts of a split bucket move towards each other, and
+# how far their weights move; and the minimum weight. Moving the weights is worth much more than moving the shares
+# alone.
+_SHARE_STEP: Final = 0.5
+_LEAST_STEP: Final = 0.02
+_WEIGHT_STEP: Final = 4.0
+# Maxima are compared softly, as sums with this weight, and less so after each pass that was worse: without that
+# 75-26-5 came to -14.4.
+_HEAT: Final = 0.2
+_COOLING: Final = 0.7
+_LEAST_HEAT: Final = 0.005
+# First step sizes of a pass, before it starts again: how far parts of a split bucket move towards each other, and
+# how far their weights move; and the minimum weight. Moving the weights is worth much more than moving the shares
+# alone.
+_LEAST_WEIGHT: Final = 1e-3
+# Passes that gain less than this fraction of the bound count as failed.
+_LEAST_GAIN: Final = 1e-4
 
 Array = NDArray[Any]
 
@@ -93,7 +111,7 @@ class MixedBound:
         self.buckets: list[tuple[MiniNode, ...]] = []
         self.best, self.slack = math.inf, 0.0
         policy = BucketPolicy.current()
-        self._step, self._heat, self._policy = policy.share_step, policy.heat, policy
+        self._step, self._heat, self._policy = _SHARE_STEP, _HEAT, policy
         self._build([laid_along(table, scope) for table, scope in zip(tables, split.scopes, strict=False)])
         self._saved: list[tuple[Array | None, float]] = []
         self._is_best = True
@@ -145,10 +163,7 @@ class MixedBound:
                 return bound
             gains.append(before - bound if before < math.inf else math.inf)
             self._judge(bound)
-            if (
-                ordered_sum(gains[-patience:]) < self._policy.least_gain * (1 + abs(self.best))
-                and len(gains) >= patience
-            ):
+            if ordered_sum(gains[-patience:]) < _LEAST_GAIN * (1 + abs(self.best)) and len(gains) >= patience:
                 break
             if self.split.exact:
                 break
@@ -193,9 +208,9 @@ class MixedBound:
             self._step = min(self._step * 1.2, 1.0)
             return
         self._step /= 2
-        self._heat = max(self._heat * self._policy.cooling, self._policy.least_heat)
-        if self._step < self._policy.least_step:
-            self._step = self._policy.share_step
+        self._heat = max(self._heat * _COOLING, _LEAST_HEAT)
+        if self._step < _LEAST_STEP:
+            self._step = _SHARE_STEP
         self._is_best = False
         self._restore()
 
@@ -277,9 +292,8 @@ class MixedBound:
         """Give weight to the parts that are surer of the variable than others."""
         own = [conditional_entropy(b, top, n.weight) for b, top, n in zip(beliefs, tops, bucket, strict=True)]
         mean = ordered_sum(node.weight * entropy for node, entropy in zip(bucket, own, strict=True))
-        policy = self._policy
-        steps = [max(-1.0, min(1.0, policy.weight_step * step * (mean - entropy))) for entropy in own]
-        raised = [max(node.weight * math.exp(s), policy.least_weight) for node, s in zip(bucket, steps, strict=True)]
+        steps = [max(-1.0, min(1.0, _WEIGHT_STEP * step * (mean - entropy))) for entropy in own]
+        raised = [max(node.weight * math.exp(s), _LEAST_WEIGHT) for node, s in zip(bucket, steps, strict=True)]
         for node, weight in zip(bucket, raised, strict=True):
             node.weight = weight / ordered_sum(raised)
 

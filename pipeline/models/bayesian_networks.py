@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from graphlib import TopologicalSorter
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,11 @@ from numpy.typing import NDArray
 from ...tasks.rows.keys import Keys
 from ..errors import ModelError, shorten
 from .function import Function, joined, runs
-from .model_policy import ModelPolicy
+
+# Values of small functions are added together, in one array of about this many cells.
+_SUMMED_CELLS: Final = 1 << 16
+# Rows are added by number where their numbers reach at most this many times the rows, and sorted elsewhere.
+_NUMBERED_ROWS_RATIO: Final = 8
 
 # Rows sum to 1 within a millionth, as floats add it up.
 EVEN = 1e-6 + 1e-12
@@ -206,12 +210,11 @@ def spread_of(functions: Sequence[Function], dims: Sequence[int]) -> SumSpread:
 
 def _parts(functions: Sequence[Function], those: list[int]) -> Iterator[list[int]]:
     """Cut the numbers of functions into parts that are small together."""
-    policy = ModelPolicy.current()
     sizes = [functions[f].values.size for f in those]
-    if sum(sizes) <= policy.summed_cells:
+    if sum(sizes) <= _SUMMED_CELLS:
         yield those
         return
-    for part in runs(np.arange(len(those)), np.array(sizes), policy.summed_cells):
+    for part in runs(np.arange(len(those)), np.array(sizes), _SUMMED_CELLS):
         yield [those[k] for k in part.tolist()]
 
 
@@ -242,7 +245,7 @@ def _configurations(function: Function, axis: int, shape: Sequence[int]) -> tupl
     assert function.rows is not None
     others, sizes = np.delete(function.rows, axis, axis=1), np.delete(shape, axis).tolist()
     cells = math.prod(sizes)
-    if cells <= ModelPolicy.current().numbered_rows_ratio * len(others):
+    if cells <= _NUMBERED_ROWS_RATIO * len(others):
         numbers = np.zeros(len(others), np.intp)
         for column, size in zip(others.T, sizes, strict=True):
             numbers = numbers * size + column

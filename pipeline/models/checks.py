@@ -5,14 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from operator import index
-from typing import Any, Literal, cast, get_args
+from typing import Any, Final, Literal, cast, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import ModelError, meant
 from .function import Function
-from .model_policy import ModelPolicy
+
+# Functions of fewer cells are checked together, in one array.
+_CHECKED_CELLS: Final = 1 << 12
 
 Kind = Literal["cost", "markov", "bayes"]
 
@@ -270,9 +272,8 @@ def _converted(k: int, function: Function, dtype: np.dtype[Any]) -> Function:
 
 
 def _check_probabilities(functions: Sequence[Function]) -> None:
-    policy = ModelPolicy.current()
-    small = [f.values.reshape(-1) for f in functions if f.values.size < policy.checked_cells]
-    large = [f.values for f in functions if f.values.size >= policy.checked_cells]
+    small = [f.values.reshape(-1) for f in functions if f.values.size < _CHECKED_CELLS]
+    large = [f.values for f in functions if f.values.size >= _CHECKED_CELLS]
     defaults = [f.default for f in functions if f.rows is not None]
     if all(map(_are_probabilities, [np.concatenate([np.zeros(0), *small]), *large, np.array(defaults, dtype=float)])):
         return

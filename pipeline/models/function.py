@@ -7,14 +7,26 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...tasks.rows.keys import Keys
 from ..public_names import public
-from .model_policy import ModelPolicy
+
+# Dense tables of at least this many cells may be kept by rows.
+_ROWS_LEAST_CELLS: Final = 1 << 16
+# Functions are stored as rows if the rows need at most 1 / ``rows_part`` of the dense memory.
+_ROWS_PART: Final = 4
+# At most this many rows are compared one by one, more are sorted.
+_COMPARED_ROWS: Final = 64
+# Fewer functions are read one by one.
+_SINGLE_FUNCTIONS: Final = 8
+# Functions of at most this many cells are read together.
+_JOINT_FUNCTION_CELLS: Final = 1 << 12
+# Cells that are read together.
+_JOINT_CELLS: Final = 1 << 16
 
 # A stored cost of at least this is forbidden whatever the top.
 FORBIDDEN = 1 << 62
@@ -133,7 +145,7 @@ class Function:
         if self.rows is None:
             value: int | float = self.values[tuple(states)].item()
             return value
-        if len(self.rows) <= ModelPolicy.current().compared_rows:
+        if len(self.rows) <= _COMPARED_ROWS:
             rows, wanted = self.rows.tolist(), [*states]
             return self.values.item(rows.index(wanted)) if wanted in rows else self.default
         hits = np.flatnonzero((self.rows == np.asarray(states, dtype=self.rows.dtype)).all(axis=1))
@@ -177,7 +189,7 @@ def highest_costs(functions: Sequence[Function]) -> list[int]:
 def know_positive(functions: Iterable[Function]) -> None:
     """Compute :attr:`Function.positive` of the functions that do not have it yet, if there are several."""
     unknown = [function for function in functions if "positive" not in vars(function)]
-    if len(unknown) < ModelPolicy.current().single_functions:
+    if len(unknown) < _SINGLE_FUNCTIONS:
         return
     least = _reduced(np.minimum, unknown, math.inf, lambda values, *_: np.where(values > 0, values, math.inf))
     most = _reduced(np.maximum, unknown, 0.0, lambda values, *_: values)
@@ -201,14 +213,13 @@ def _reduced(
     seen : callable
         Called with values of some functions, one function after another, which these are, and how many values each has.
     """
-    policy = ModelPolicy.current()
     if not functions:
         return []
     sizes = np.array([function.values.size for function in functions])
     found = np.full(len(functions), nothing)
-    small = np.flatnonzero((sizes > 0) & (sizes <= policy.joint_function_cells))
-    large = np.flatnonzero(sizes > policy.joint_function_cells)
-    for some in (*large[:, np.newaxis], *runs(small, sizes, policy.joint_cells)):
+    small = np.flatnonzero((sizes > 0) & (sizes <= _JOINT_FUNCTION_CELLS))
+    large = np.flatnonzero(sizes > _JOINT_FUNCTION_CELLS)
+    for some in (*large[:, np.newaxis], *runs(small, sizes, _JOINT_CELLS)):
         parts, counts = [functions[f].values for f in some.tolist()], sizes[some]
         values = joined(parts) if len(parts) > 1 else parts[0].reshape(-1)
         found[some] = reduce.reduceat(seen(values, some, counts), counts.cumsum() - counts)
@@ -247,13 +258,12 @@ def dense_function(scope: Sequence[int], values: NDArray[Any], child: int | None
 
 def compact(function: Function) -> Function:
     """Return a large dense function of probabilities by its entries above 0, if these take far less memory."""
-    policy = ModelPolicy.current()
     values = function.values
-    if values.size < policy.rows_least_cells:
+    if values.size < _ROWS_LEAST_CELLS:
         return function
     dtype = state_dtype(values.shape)
     row_bytes = values.ndim * dtype.itemsize + 8
-    if policy.rows_part * row_bytes * np.count_nonzero(values) > values.nbytes:
+    if _ROWS_PART * row_bytes * np.count_nonzero(values) > values.nbytes:
         return function
     flat = np.flatnonzero(values)
     rows = np.empty((len(flat), values.ndim), dtype)
@@ -307,7 +317,7 @@ def occurring_states(mask: NDArray[np.bool_]) -> list[NDArray[np.bool_]]:
 
 
 def _are_distinct(rows: NDArray[Any]) -> bool:
-    if len(rows) <= ModelPolicy.current().compared_rows:
+    if len(rows) <= _COMPARED_ROWS:
         return len(set(map(tuple, rows.tolist()))) == len(rows)
     keys = _packed(rows)
     if keys.shape[1] == 1:

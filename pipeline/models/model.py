@@ -8,7 +8,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -36,11 +36,13 @@ from .function import Scopes, know_positive, least_costs
 from .function import dense_function as dense_function
 from .function import row_function as row_function
 from .hidden_variables import completed
-from .model_policy import ModelPolicy
 from .state_names import StateNames
 
 if TYPE_CHECKING:
     from ..drawings.svg import Svg
+
+# Fewer functions are evaluated one by one.
+_SINGLE_EVALUATIONS: Final = 32
 
 
 @dataclass(frozen=True)
@@ -559,6 +561,6 @@ class Model(ShortDir):
 
     def _values_at(self, assignment: Sequence[int]) -> list[Any]:
         """Return the value of each function at a full assignment."""
-        if len(self.functions) < ModelPolicy.current().single_evaluations:
+        if len(self.functions) < _SINGLE_EVALUATIONS:
             return [f.at([assignment[v] for v in f.scope]) for f in self.functions]
         return self.scopes.values_at(self.functions, assignment)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from ..drawings.network_layouts import Edge
 from ..drawings.network_picture import NetworkNode
 from .function import Function
-from .model_policy import ModelPolicy
+
+# Variables of a function that pictures name.
+_NAMED_SCOPE: Final = 8
 
 
 def variable_node(key: str, name: str, labels: Sequence[str], table: Any, seen: str | None) -> NetworkNode:
@@ -49,7 +51,7 @@ def function_nodes(functions: Sequence[Function], names: Sequence[str]) -> tuple
         if len(scope) == 2:
             edges[scope[0], scope[1]] = None
         elif len(scope) > 2:
-            over = ", ".join(names[v] for v in function.scope[: ModelPolicy.current().named_scope] if v < len(names))
+            over = ", ".join(names[v] for v in function.scope[:_NAMED_SCOPE] if v < len(names))
             nodes.append(NetworkNode(f"f{k}", "", "function", text=f"function {k} over {over}"))
             edges |= dict.fromkeys((v, f"f{k}") for v in scope)
     return nodes, list(edges)

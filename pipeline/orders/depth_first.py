@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import Final
 
 from ...tasks.compiler.code_cache import Patience
 from ...tasks.compiler.compile_limits import NotCompiledError
@@ -12,6 +13,14 @@ from ...tasks.compiler.compiler_policy import CompilerPolicy
 from ...tasks.steps.ordered_sum import ordered_sum
 from .min_fill import MAX_WORK, min_fill_order
 from .order_policy import OrderPolicy
+
+# Seconds of a search that it is compiled for, and cells of the buckets of the first order that it is loaded for.
+_LOADED_CELLS: Final = 1 << 22
+# Orders that are not for a sweep are searched for, though that has to be compiled, where the buckets of the first
+# one have more cells.
+_COMPILED_FIRST_CELLS: Final = 1 << 26
+# Neighbours visited by a first order if a compiled search can follow; a longer first order is worse.
+_FIRST_WORK: Final = 100_000
 
 PATIENCE = Patience("pipeline.orders.greedy_orders", "greedy_order")
 
@@ -32,11 +41,11 @@ def depth_first_order(
     """
     policy = OrderPolicy.current()
     searched, compiled = PATIENCE.ends(0.0), PATIENCE.compiled
-    first = min_fill_order(dims, scopes, seed, policy.first_work if searched or compiled else MAX_WORK)
+    first = min_fill_order(dims, scopes, seed, _FIRST_WORK if searched or compiled else MAX_WORK)
     cells = bucket_cells(dims, scopes, first)
     if seconds >= policy.compiled_seconds:
-        searched |= cells > CompilerPolicy.current().weight * policy.compiled_first_cells
-    if searched or (compiled and cells > policy.loaded_cells):
+        searched |= cells > CompilerPolicy.current().weight * _COMPILED_FIRST_CELLS
+    if searched or (compiled and cells > _LOADED_CELLS):
         from .tried_orders import search_order
 
         with suppress(NotCompiledError):

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from operator import itemgetter
-from typing import Literal
+from typing import Final, Literal
 
 from ...tasks.compiler.code_cache import seconds_to_compile
 from ...tasks.compiler.compile_limits import NotCompiledError
@@ -31,9 +31,37 @@ from ..trees.costs import Rates, tree_cost
 from ..trees.tree import Tree
 from .effort import FUNCTION_SECONDS, PlanningBudget
 from .forests import Forest, Rearranger, forest_tree, merge_steps, split_steps
-from .order_policy import OrderPolicy
+from .order_policy import KEPT_TREES, OrderPolicy
 from .starts import Starts
 from .tried_orders import SECONDS_PER_WORK, OrderName, OrderPool, checked_order, checked_rule, first_order
+
+# Automatic planning spends this fraction of the predicted run time, and the larger fraction of runs up to this many
+# seconds.
+_SHORT_SHARE: Final = 0.25
+_SHORT_SECONDS: Final = 0.1
+# Maximum seconds of planning if the best plan would take unacceptably long.
+_HOPELESS_SECONDS: Final = 0.5
+# Seconds of the first round of a search; each round takes twice as long as the last.
+_FIRST_ROUND_SECONDS: Final = 0.05
+# Fractions of a round for trying orders and for refining each start, and the number of starts.
+_ORDER_SHARE: Final = 0.35
+_START_SHARE: Final = 0.1
+# A round may gain this share of the run although those before gained less.
+_LEAST_GAIN: Final = 0.02
+# Making the forest of an order, and the tree of a forest and its price, for each variable or group of functions:
+# measured 10 to 27 and 23 to 100 microseconds on six networks.
+_FOREST_SECONDS: Final = 2e-5
+_TREE_SECONDS: Final = 5e-5
+# Of a round for forests and trees: of large networks fewer orders are refined.
+_FORESTS_SHARE: Final = 0.6
+# A search that takes this many times its nominal time is stopped by the clock.
+_EMERGENCY: Final = 4.0
+# Nominal seconds between two checks of whether a search beside other work should end.
+_PIECE_SECONDS: Final = 0.1
+# CPU seconds that compiling a search takes. Where it is not compiled the first tree is kept if that is predicted to
+# take less, and no table of it has more cells: a grid of 2^31 cells took 30 to 46 CPU-s at first, 1.8 of them with
+# its first tree and .6 with the tree that was searched.
+_UNCOMPILED_TABLE_CELLS: Final = 1 << 26
 
 TreeName = Literal["refined", "bucket", "junction"]
 
@@ -194,7 +222,7 @@ class _Curve:
         if len(before) < 2:
             return True
         gained = max([1 - later / earlier for earlier, later in pairwise((*before, now)) if earlier > 0], default=0.0)
-        return effort <= max(gained, OrderPolicy.current().least_gain) * now
+        return effort <= max(gained, _LEAST_GAIN) * now
 
 
 @dataclass
@@ -233,7 +261,7 @@ class _SearchState:
             return True
         if self.asked.seconds is not None:
             return self.asked.seconds >= policy.compiled_seconds
-        return self.best_seconds >= seconds or max(self.best.cells, default=0) > policy.uncompiled_table_cells
+        return self.best_seconds >= seconds or max(self.best.cells, default=0) > _UNCOMPILED_TABLE_CELLS
 
     @property
     def is_acyclic(self) -> bool:
@@ -243,8 +271,7 @@ class _SearchState:
     @property
     def forests_pay(self) -> bool:
         """Whether building one forest and its tree takes less time than a short run or the run of the best tree."""
-        policy = OrderPolicy.current()
-        seconds = (policy.forest_seconds + policy.tree_seconds) * len(self.dims)
+        seconds = (_FOREST_SECONDS + _TREE_SECONDS) * len(self.dims)
         return seconds <= max(self.best_seconds, SMALL_SECONDS)
 
     def consider(self, order: tuple[int, ...]) -> None:
@@ -277,7 +304,7 @@ class _SearchState:
         policy = OrderPolicy.current()
         orders = OrderPool(self.dims, self.scopes, order, self.seed)
         starts: list[Rearranger] = []
-        effort = policy.first_round_seconds
+        effort = _FIRST_ROUND_SECONDS
         curve = _Curve(self.best_seconds)
         while (left := self._budget(budget) - self.spent) > 0 and not self._late(budget) and not self._ended:
             if self.check and self.spent > policy.doubtful_seconds / 4 and self.spent + left > policy.doubtful_seconds:
@@ -286,7 +313,7 @@ class _SearchState:
             effort = left if left < 3 * effort else 2 * effort
             if self.automatic and not curve.pays(effort):
                 return
-            share = policy.order_share if self.kind == "refined" else 1.0
+            share = _ORDER_SHARE if self.kind == "refined" else 1.0
             self.spent += orders.more(share * effort / SECONDS_PER_WORK) * SECONDS_PER_WORK
             tried = list(orders.take(self._starts(effort)))
             beyond = self.automatic and orders.least > MOST_SAVED * HOPELESS_SECONDS * self.rates.cells_per_second
@@ -300,12 +327,12 @@ class _SearchState:
                 continue
             fresh = [self._rearranger(self.starts.pairwise(one)) for one in tried]
             for rearranger in fresh:
-                self._work(rearranger, policy.start_share * effort)
+                self._work(rearranger, _START_SHARE * effort)
             starts = sorted([*starts, *fresh], key=lambda r: r.seconds)[: policy.starts]
-            self._work(starts[0], (1 - share - policy.start_share * len(fresh)) * effort)
+            self._work(starts[0], (1 - share - _START_SHARE * len(fresh)) * effort)
             for rearranger in starts[:2]:
                 if rearranger.changed:
-                    self.spent += policy.tree_seconds * self._size
+                    self.spent += _TREE_SECONDS * self._size
                     self._keep_forest(rearranger.forest())
             curve.add(self.best_seconds)
 
@@ -314,8 +341,8 @@ class _SearchState:
         policy = OrderPolicy.current()
         if self.kind != "refined":
             return policy.starts
-        each = (policy.forest_seconds + policy.tree_seconds) * self._size
-        return max(1, min(policy.starts, int(policy.forests_share * effort / each)))
+        each = (_FOREST_SECONDS + _TREE_SECONDS) * self._size
+        return max(1, min(policy.starts, int(_FORESTS_SHARE * effort / each)))
 
     @cached_property
     def _size(self) -> int:
@@ -330,7 +357,7 @@ class _SearchState:
         self._keep_forest(rearranger.forest())
 
     def _rearranger(self, forest: Forest) -> Rearranger:
-        self.spent += OrderPolicy.current().forest_seconds * self._size
+        self.spent += _FOREST_SECONDS * self._size
         self.seed += 1000
         return Rearranger(forest, self.dims, self.rates, self.itemsize, self.seed)
 
@@ -340,7 +367,7 @@ class _SearchState:
 
     def _work(self, rearranger: Rearranger, seconds: float) -> None:
         """Rearrange for nominally ``seconds`` seconds, in short pieces if the search may be ended."""
-        piece = seconds if self.asked.ended is None else OrderPolicy.current().piece_seconds
+        piece = seconds if self.asked.ended is None else _PIECE_SECONDS
         until = self.spent + seconds
         while (left := until - self.spent) > 0 and not self._ended:
             spent = rearranger.run(int(min(piece, left) / SECONDS_PER_WORK)) * SECONDS_PER_WORK
@@ -354,8 +381,8 @@ class _SearchState:
             return budget
         seconds = self.best_seconds
         if seconds > HOPELESS_SECONDS:
-            return min(budget, policy.hopeless_seconds)
-        return min(budget, max(policy.share * seconds, min(policy.short_share * seconds, policy.short_seconds)))
+            return min(budget, _HOPELESS_SECONDS)
+        return min(budget, max(policy.share * seconds, min(_SHORT_SHARE * seconds, _SHORT_SECONDS)))
 
     def _clock(self) -> float:
         """Return a clock: wall seconds if the user gave a time, otherwise this thread's seconds; both without
@@ -366,7 +393,7 @@ class _SearchState:
         return time.monotonic() - compiling_seconds()
 
     def _late(self, budget: float) -> bool:
-        return self._clock() - self.started > OrderPolicy.current().emergency * budget + 10.0
+        return self._clock() - self.started > _EMERGENCY * budget + 10.0
 
     def _keep_forest(self, forest: Forest) -> None:
         tree = forest_tree(forest, self.starts.units, self.dims, self.scopes)
@@ -377,4 +404,4 @@ class _SearchState:
         cost = tree_cost(tree, self.rates, self.itemsize)
         if all((cost.seconds, cost.cells) != (seconds, cells) for seconds, cells, _ in self.found):
             insort(self.found, (cost.seconds, cost.cells, tree), key=itemgetter(0, 1))
-            del self.found[OrderPolicy.current().kept_trees :]
+            del self.found[KEPT_TREES:]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from operator import itemgetter
+from typing import Final
 
 from ..trees.costs import Rates, tree_cost, two_way_seconds
 from ..trees.rewrites import split_stars
@@ -12,9 +13,33 @@ from ..trees.tree import Tree
 from .depth_first import loops_are_ready
 from .effort import FUNCTION_SECONDS, TABLE_SECONDS, PlanningBudget
 from .forests import forest_tree, split_steps
-from .order_policy import OrderPolicy
+from .order_policy import BOTH_WAYS_STEP_SECONDS, KEPT_TREES, OrderPolicy
 from .starts import Starts
 from .tree_search import HOPELESS_SECONDS, MOST_SAVED, Check, TreeSearch
+
+# Propagations whose loops are predicted to take less, and sweep few cells, are planned without the compiled search.
+_BOTH_WAYS_SMALL_SECONDS: Final = 0.2
+# The share of a propagation that takes less is too little for a search, which is given time by cells instead.
+_BOTH_WAYS_SHORT_SECONDS: Final = 1.2
+# If the first tree of a short propagation sweeps more cells than this, more orders are tried and refined, for this
+# many seconds per cell. Large propagations often become two to three times faster.
+_RESTART_CELL_SECONDS: Final = 5e-9
+# Seconds per variable, or group of functions, to make the joins of a tree pairwise and to price both versions in
+# both directions. Trees within a factor of the best are compared in both directions, at least one, for this
+# fraction of the propagation. In a short propagation the pairwise version is skipped, because its gain is smaller
+# than its cost.
+_PAIRS_SECONDS: Final = 1.2e-4
+_BOTH_WAYS_NEAR: Final = 1.5
+# The same of trees of buckets or cliques that were asked for, which only further orders improve.
+_ASKED_CELL_SECONDS: Final = 2e-8
+# No search whose time is by cells is given more than the first, for a refined tree nor more than the other or
+# ``share`` of the propagation.
+_LONGEST_RESTARTS_SECONDS: Final = 1.0
+_RESTARTS_SECONDS: Final = 0.1
+# Also at most the time that remains after the steps of both sweeps are lowered; they have this many tables for each
+# table of the tree. The first orders by other rules are always tried.
+_LEAST_RESTARTS_SECONDS: Final = 0.02
+_BOTH_WAYS_TABLES: Final = 5
 
 
 def tree_for_both_ways(search: TreeSearch, effort: PlanningBudget | None = None, check: Check | None = None) -> Tree:
@@ -53,33 +78,33 @@ def tree_for_both_ways(search: TreeSearch, effort: PlanningBudget | None = None,
     split = split_stars(best)
     if search.automatic and _multiplied_cells(split) < policy.both_ways_tiny_cells:
         return split
-    rates = replace(search.rates, step_seconds=min(search.rates.step_seconds, policy.both_ways_step_seconds))
+    rates = replace(search.rates, step_seconds=min(search.rates.step_seconds, BOTH_WAYS_STEP_SECONDS))
     # the overhead of a step outside its loops is about equal for all trees
     loops = replace(rates, step_seconds=0.0)
     sizer, units = starts.sizer, starts.units
     trees = best, starts.pairwise_tree(first), starts.merged(first, rates, itemsize)
     seconds_of_best, best = _priced_both_ways(trees, rates, itemsize)
     propagation = two_way_seconds(best, loops, itemsize)
-    most = policy.kept_trees
+    most = KEPT_TREES
     if search.automatic:
         # making the joins of each tree pairwise, and its price, take as long as some of the search
-        each = policy.pairs_seconds * max(len(dims), len(units.members), 1)
+        each = _PAIRS_SECONDS * max(len(dims), len(units.members), 1)
         most = int(policy.pairs_share * propagation / each)
-    if search.automatic and propagation < policy.both_ways_short_seconds:
+    if search.automatic and propagation < _BOTH_WAYS_SHORT_SECONDS:
         seconds = 0.0
         if propagation >= policy.restart_least_seconds:
-            seconds = _restart_seconds(best, policy.restart_cells, policy.restart_cell_seconds)
+            seconds = _restart_seconds(best, policy.restart_cells, _RESTART_CELL_SECONDS)
         if seconds:
-            left = effort.left(propagation) - policy.both_ways_tables * TABLE_SECONDS * len(best.scopes)
-            most_seconds = max(policy.restarts_seconds, policy.share * propagation)
-            search = replace(search, seconds=min(seconds, most_seconds, max(left, policy.least_restarts_seconds)))
-        elif propagation < policy.both_ways_small_seconds:
+            left = effort.left(propagation) - _BOTH_WAYS_TABLES * TABLE_SECONDS * len(best.scopes)
+            most_seconds = max(_RESTARTS_SECONDS, policy.share * propagation)
+            search = replace(search, seconds=min(seconds, most_seconds, max(left, _LEAST_RESTARTS_SECONDS)))
+        elif propagation < _BOTH_WAYS_SMALL_SECONDS:
             return best
     found = replace(search, rates=rates).trees(effort, check, starts)
     one_way = tree_cost(found[0], rates, itemsize).seconds
     if one_way > HOPELESS_SECONDS:
         return found[0]
-    near = [one for one in found if tree_cost(one, rates, itemsize).seconds <= policy.both_ways_near * one_way]
+    near = [one for one in found if tree_cost(one, rates, itemsize).seconds <= _BOTH_WAYS_NEAR * one_way]
     near = near[: max(most, 1)]
     pairs = [forest_tree(split_steps(one, units, sizer), units, starts.dims, starts.scopes) for one in near[:most]]
     seconds_of_other, other = _priced_both_ways((*near, *pairs), rates, itemsize)
@@ -96,7 +121,7 @@ def _tree_as_asked(
         return best
     if search.automatic:
         hopeless = tree_cost(best, search.rates, search.itemsize).seconds > HOPELESS_SECONDS
-        seconds = 0.0 if hopeless else _restart_seconds(best, policy.asked_cells, policy.asked_cell_seconds)
+        seconds = 0.0 if hopeless else _restart_seconds(best, policy.asked_cells, _ASKED_CELL_SECONDS)
         if not seconds:
             return best
         search = replace(search, seconds=seconds)
@@ -109,7 +134,7 @@ def _restart_seconds(tree: Tree, cells: int, cell_seconds: float) -> float:
     swept = sum(tree.joined_cells)
     if swept <= cells or not loops_are_ready():
         return 0.0
-    return min(OrderPolicy.current().longest_restarts_seconds, cell_seconds * swept)
+    return min(_LONGEST_RESTARTS_SECONDS, cell_seconds * swept)
 
 
 def cheapest_both_ways(trees: Sequence[Tree], rates: Rates, itemsize: int) -> Tree:

@@ -24,7 +24,9 @@ from ..drawings.svg import Svg, page_of
 from ..errors import ModelError
 from ..local_paths import local_path
 from ..written_files import whole_text
-from .planning_policy import PlanningPolicy
+
+# Eliminations in the picture of a plan. 160 rows are about three screens; more would not be read.
+_DRAWN_ROWS: Final = 160
 
 Kind = Literal["elimination", "message", "result"]
 """A step up the tree, a message from above, or what an answer is read from."""
@@ -202,7 +204,7 @@ class TaskGraph:
 
     def draw(self, most: int | None = None) -> Svg:
         """Draw the graph as :meth:`to_svg` does, as a value that notebooks show."""
-        return svg_of(self._drawn(), PlanningPolicy.current().drawn_rows if most is None else most)
+        return svg_of(self._drawn(), _DRAWN_ROWS if most is None else most)
 
     def to_svg(self, most: int | None = None) -> str:
         """Draw the plan as a tree, with a row for each elimination and bars whose areas are cells.

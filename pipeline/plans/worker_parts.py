@@ -10,6 +10,7 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Final
 
 from ...tasks.steps.ordered_sum import ordered_sum
 from ..trees.costs import Rates, lowered_seconds
@@ -21,6 +22,13 @@ from .prediction import CORES_OF_A_DEVICE
 from .recompute import recomputing_peak
 from .repricing import with_rates
 from .two_way_steps import Numbering
+
+# A part should take at least this fraction of each worker's equal share of the work.
+_PART_SHARE: Final = 0.25
+# Chains of parts that save less than this share of the time are not worth sending.
+_LEAST_GAIN: Final = 0.2
+# Tasks that slices of beliefs are divided into for devices, however many there are.
+_DEVICE_TASKS: Final = 64
 
 # A Dask task should run for at least this long: the scheduler costs about 2 ms for each.
 TASK_SECONDS = 0.2
@@ -47,7 +55,7 @@ def slices_per_task(plan: Plan, width: int, seconds: float) -> int:
         plan = with_rates(plan, Rates())
     enough = math.ceil(seconds * plan.slices / max(run_seconds(plan), 1e-9))
     if plan.results:
-        even = -(-plan.slices // PlanningPolicy.current().device_tasks) if plan.device else plan.slices
+        even = -(-plan.slices // _DEVICE_TASKS) if plan.device else plan.slices
         return max(1, min(enough, even))
     most = max(1, min(enough, plan.slices // (2 * width)))
     return min(range(most, most // 4, -1), key=lambda size: -(-plan.slices // (size * width)) * size)
@@ -86,7 +94,7 @@ def in_parts(plan: Plan, width: int, seconds: float, rates: Rates, memory_bytes:
     if plan.slices > 1 or plan.seconds < 2 * seconds or width < 2:
         return plan
     work = {s.node: lowered_seconds(s, rates, plan.itemsize) for s in plan.up}
-    cuts = _cuts(plan, work, max(seconds, PlanningPolicy.current().part_share * plan.seconds / width)) | plan.cuts
+    cuts = _cuts(plan, work, max(seconds, _PART_SHARE * plan.seconds / width)) | plan.cuts
     fixed, sizing = plan.model_bytes + plan.leaf_bytes, Sizing(plan.tree.dims, plan.itemsize, device=plan.device)
     peak = fixed + recomputing_peak(plan.tree, plan.up, sizing, cuts)
     return replace(plan, cuts=cuts, peak_bytes=peak) if cuts and peak <= memory_bytes else plan
@@ -109,7 +117,7 @@ def both_ways_in_parts(plan: Plan, width: int, seconds: float, rates: Rates, mem
     load = dict.fromkeys(tree.schedule, 0.0)
     for table, home in homes.items():
         load[home] += work[table]
-    enough = max(seconds, policy.part_share * total / width)
+    enough = max(seconds, _PART_SHARE * total / width)
     heads = _cuts(plan, load, enough) | {root for root in tree.roots if root >= tree.n_leaves}
     head: dict[int, int] = {}
     for node in reversed(tree.schedule):
@@ -122,7 +130,7 @@ def both_ways_in_parts(plan: Plan, width: int, seconds: float, rates: Rates, mem
     begun = policy.start_seconds
     if plan.device:
         begun += 2 * plan.kept_bytes / policy.device_link_bytes_per_second
-    pays = longest + len(parts) * policy.part_seconds + begun <= (1.0 - policy.least_gain) * total
+    pays = longest + len(parts) * policy.part_seconds + begun <= (1.0 - _LEAST_GAIN) * total
     if not pays or plan.kept_bytes > memory_bytes:
         return plan
     return replace(plan, parts=Parts(makers, tuple(node for node in tree.schedule if node in parts), longest))

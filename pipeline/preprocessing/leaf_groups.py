@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, groupby
 from operator import itemgetter
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,9 @@ from ..models.model import Model
 from .leaf_rows import ListedCells
 from .preprocess import Leaf, Network
 from .preprocessing_policy import PreprocessingPolicy
+
+# Tables of larger functions are built one by one; small ones are built together, up to this many cells.
+_GROUP_SMALL_CELLS: Final = 1 << 10
 
 Array = NDArray[Any]
 Cells = Sequence[int] | ListedCells
@@ -123,7 +126,7 @@ def groups(network: Network, axes: Mapping[int, tuple[int, ...]]) -> Iterator[Le
     functions = np.fromiter(chain.from_iterable(held), np.intp, counts.sum())
     values, owners = network.model.scopes.cells(functions), np.repeat(np.arange(len(nodes)), counts)
     alone = counts == 0
-    alone[owners[values > policy.group_small_cells]] = True
+    alone[owners[values > _GROUP_SMALL_CELLS]] = True
     # each other table has no more cells than one of its functions, which has all its variables
     small = np.flatnonzero(~alone)
     variables = _table([wanted[k] for k in small.tolist()])

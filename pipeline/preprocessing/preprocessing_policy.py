@@ -17,8 +17,6 @@ class PreprocessingPolicy(Policy):
         Below this number of functions, allowed entries are examined function by function.
     semijoin_passes, semijoin_entries : int
         Passes may visit every entry this many times, and this many additional entries.
-    own_pairs, free_pairs : int
-        Pairs of variables by which functions are found that share them: for each function, and for all.
     most_sharing_functions : int
         Where more functions share a pair of variables, they are not compared two by two.
     semijoin_table_cells : int
@@ -27,7 +25,7 @@ class PreprocessingPolicy(Policy):
         Cells up to which a function is stored as a dense array.
     link_cells : int
         A link reads variables as long as it has no more cells than this, and two at least.
-    group_small_cells, group_cells : int
+    group_cells : int
         Tables of larger functions are built one by one; small ones are built together, up to this many cells.
     group_tables : int
         Fewer tables are made sooner one by one.
@@ -41,13 +39,10 @@ class PreprocessingPolicy(Policy):
     together_functions: int = 32
     semijoin_passes: int = 16
     semijoin_entries: int = 1 << 16
-    own_pairs: int = 1 << 6
-    free_pairs: int = 1 << 16
     most_sharing_functions: int = 1 << 5
     semijoin_table_cells: int = 1 << 24
     wide_cells: int = 1 << 20
     link_cells: int = 1 << 6
-    group_small_cells: int = 1 << 10
     group_cells: int = 1 << 16
     group_tables: int = 16
     isolated_variables: int = 1 << 10

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import combinations
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,10 @@ from .preprocessing_policy import PreprocessingPolicy
 
 if TYPE_CHECKING:
     from ...tasks.rows.relation import Relation
+
+# Pairs of variables by which functions are found that share them: for each function, and for all.
+_OWN_PAIRS: Final = 1 << 6
+_FREE_PAIRS: Final = 1 << 16
 
 Scope = tuple[int, ...]
 Domains = Sequence[NDArray[np.intp]]
@@ -232,9 +236,8 @@ class Semijoins:
 
     def _by_pair(self) -> dict[tuple[int, ...], list[int]]:
         """Return the functions that have each pair of variables, where several do; wide functions may be left out."""
-        policy = PreprocessingPolicy.current()
         by_pair: dict[tuple[int, ...], list[int]] = defaultdict(list)
-        left = policy.free_pairs + policy.own_pairs * len(self.possible)
+        left = _FREE_PAIRS + _OWN_PAIRS * len(self.possible)
         for f in sorted(self.possible, key=lambda f: len(self.possible[f].function.scope)):
             scope = sorted([v for v in self.possible[f].function.scope if len(self.domains[v]) > 1])
             left -= len(scope) * (len(scope) - 1) // 2

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass, replace
+from typing import Final
 
 from ...tasks.compiler.compile_beside import await_any
 from ...tasks.compiler.compile_limits import going_on_meanwhile
@@ -27,6 +28,33 @@ from .prover_policy import ProverPolicy
 from .prover_registry import Registered, provers_in_use
 from .team import Pauses, Team
 from .turns import Turns
+
+# CPU seconds of decision diagrams after the first of these searches that leaves an assignment; repeated while they
+# close this fraction of the gap. Networks with more cells are excluded, because the other provers would take as
+# long to be set up.
+_DIAGRAM_GLANCE_SECONDS: Final = 0.1
+_DIAGRAM_GLANCE_SHARE: Final = 0.1
+_DIAGRAM_GLANCE_CELLS: Final = 2.0**16
+# Networks of at most this many cells get a full preparation only where the last short one finds that it pays.
+_SETTLED_CELLS: Final = 1 << 16
+# A tree is searched for networks whose cells are at most this many times the cells that are swept soon.
+_TREE_SAVING_RATIO: Final = 1 << 8
+# CPU seconds of that search.
+_TREE_SEARCH_SECONDS: Final = 0.1
+# Networks with at most this many bucket cells are swept before or after the first short run, if the searched tree
+# promises a sweep no longer than a short run.
+_EARLY_CELLS: Final = 2.0**36
+_EARLY_SWEEP_SECONDS: Final = 0.5
+# A tree is searched again once an order found quickly has at most this fraction of the cells.
+_SOUGHT_AGAIN_PART: Final = 0.25
+# A sweep of at most this many predicted seconds is planned as others are.
+_PLANNED_SWEEP_SECONDS: Final = 2.0
+# It runs if its plan takes at most this many seconds.
+_SHORT_SWEEP_SECONDS: Final = 1.0
+# Russian dolls come before the full preparation, for this share of the time spent.
+_DOLLS_SHARE: Final = 0.5
+# Fraction of the time spent for small clusters, which come first; rows get the same time on the shifted costs.
+_CLUSTERS_SHARE: Final = 1.0
 
 
 @dataclass
@@ -46,7 +74,7 @@ class Opening:
         if self._go_on_stored():
             return
         settled = looked = False
-        if self._glances and self.known.upper is not None and self._smallest(policy.early_cells) is not None:
+        if self._glances and self.known.upper is not None and self._smallest(_EARLY_CELLS) is not None:
             self.preparing.prepare(policy.first_preparation_work)
             if self.known.is_over():
                 return
@@ -55,7 +83,7 @@ class Opening:
             if self._glances:
                 bounds, cells = (self.known.lower, self.known.upper), self.known.small.cells
                 self.preparing.prepare(work)
-                settled = self.known.small.cells <= policy.settled_cells and not self.preparing.paid(*bounds, cells)
+                settled = self.known.small.cells <= _SETTLED_CELLS and not self.preparing.paid(*bounds, cells)
                 if (yield from self._cut_by_clusters()):
                     return
                 self._glance_by_search(seconds)
@@ -67,10 +95,10 @@ class Opening:
             if self.known.is_over():
                 return
         self.turns.debt_seconds["search"] = self.known.tried.get("search", 0.0)
-        self._sweep_searched(math.inf, policy.planned_sweep_seconds)
+        self._sweep_searched(math.inf, _PLANNED_SWEEP_SECONDS)
         if self._prunes and not self.known.is_over():
             # without an assignment there is no gap that bounds could close
-            share = policy.dolls_share if self.known.upper is not None else 0.0
+            share = _DOLLS_SHARE if self.known.upper is not None else 0.0
             yield from self.team.turn("dolls", max(policy.first_turn_seconds, share * self.known.spent))
         if not (settled or self.known.is_over()):
             self.preparing.prepare()
@@ -103,14 +131,14 @@ class Opening:
         policy = ProverPolicy.current()
         known = self.known
         # without an assignment there is no gap that bounds could close
-        share = policy.clusters_share if known.upper is not None else 0.0
+        share = _CLUSTERS_SHARE if known.upper is not None else 0.0
         seconds = max(policy.first_turn_seconds, share * known.spent)
         again = not known.is_over()
         while again:
             went = yield from self.team.turn("clusters", seconds)
             small = known.sharper is not None and known.sharper.small
             again = went and small and self.team.ends_soon("clusters", seconds) and not known.is_over()
-        self._sweep_searched(math.inf, policy.planned_sweep_seconds)
+        self._sweep_searched(math.inf, _PLANNED_SWEEP_SECONDS)
         if not known.is_over() and known.sharpened is not known.small:
             yield from self.team.go("rows", max(2 * policy.first_turn_seconds, share * known.spent))
 
@@ -146,11 +174,11 @@ class Opening:
 
     def _glance_by_diagrams(self) -> None:
         """Let diagrams try below a known assignment, and go on for as long as that closes much of the gap."""
-        policy, known, small = ProverPolicy.current(), self.known, self.known.small
-        if known.alone or known.is_over() or known.upper is None or small.cells > policy.diagram_glance_cells:
+        known, small = self.known, self.known.small
+        if known.alone or known.is_over() or known.upper is None or small.cells > _DIAGRAM_GLANCE_CELLS:
             return
         order = rearranged(small.dims, small.scopes, min_fill_order(small.dims, small.scopes, known.limits.seed))
-        self._glance("diagram", policy.diagram_glance_seconds, order, policy.diagram_glance_share)
+        self._glance("diagram", _DIAGRAM_GLANCE_SECONDS, order, _DIAGRAM_GLANCE_SHARE)
 
     def _sweep_soon(self) -> None:
         """Sweep every cell where that is a matter of some tenths of a second, once what is easy has proved nothing."""
@@ -159,8 +187,7 @@ class Opening:
 
     def _sweep_early(self) -> None:
         """Sweep every cell if this takes less time than the next short run."""
-        policy = ProverPolicy.current()
-        self._sweep_searched(policy.early_cells, policy.early_sweep_seconds)
+        self._sweep_searched(_EARLY_CELLS, _EARLY_SWEEP_SECONDS)
 
     def _sweep_searched(self, most_cells: float, most_seconds: float) -> None:
         """Sweep every cell where a short search finds a tree with which that takes no more seconds.
@@ -169,20 +196,18 @@ class Opening:
         smaller. A tree is searched if an order found quickly has at most ``most_cells`` cells, and again once this
         number has decreased much.
         """
-        policy, known, smallest = ProverPolicy.current(), self.known, self._smallest(most_cells)
+        known, smallest = self.known, self._smallest(most_cells)
         if smallest is None:
             return
         network, cells = smallest
-        if cells <= policy.sought_again_part * self.sought_cells:
+        if cells <= _SOUGHT_AGAIN_PART * self.sought_cells:
             self.sought_cells = cells
             with known.timed("dense"):
-                sought = TreeSearch(
-                    network.dims, network.scopes, seconds=policy.tree_search_seconds, seed=known.limits.seed
-                )
+                sought = TreeSearch(network.dims, network.scopes, seconds=_TREE_SEARCH_SECONDS, seed=known.limits.seed)
                 self.tree_seconds = tree_cost(sought.cheapest()).seconds
         if self.tree_seconds <= most_seconds:
             self.tree_seconds = math.inf
-            self._sweep(network, policy.short_sweep_seconds)
+            self._sweep(network, _SHORT_SWEEP_SECONDS)
 
     def _smallest(self, most_cells: float) -> tuple[CostNetwork, float] | None:
         """Return the network with fewer cells, prepared or original, and its cells; None for no tree search."""
@@ -190,7 +215,7 @@ class Opening:
         both = (known.small,) if known.small is known.network else (known.network, known.small)
         cells = {self._greedy_cells(network): network for network in both}
         least = min(cells)
-        if least > min(most_cells, ProverPolicy.current().tree_saving_ratio * known.limits.swept_cells):
+        if least > min(most_cells, _TREE_SAVING_RATIO * known.limits.swept_cells):
             return None
         return cells[least], least
 

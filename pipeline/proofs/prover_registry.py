@@ -8,14 +8,21 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import Literal
+from typing import Final, Literal
 
 from ...tasks.compiler.code_cache import is_compiled
 from ...tasks.compiler.compile_limits import is_limited
 from .incumbent import Incumbent
 from .prover import Prover
-from .prover_policy import ProverPolicy
 from .provers.neighbourhood_search import is_wide
+
+# Networks of at most this many assignments, in bits, are searched rather than represented, where their domains are
+# large.
+_SEARCHED_BITS: Final = 128
+# Average bits of a large domain.
+_SEARCHED_DOMAIN_BITS: Final = 3
+# Of networks of more assignments, in bits, a search sees only a part, if short ones found no proof.
+_UNSEARCHED_BITS: Final = 512
 
 Trait = Literal["few large", "many", "wide", "unfound"]
 """A property of a network's domains, or the fact that no assignment is known."""
@@ -23,10 +30,9 @@ Trait = Literal["few large", "many", "wide", "unfound"]
 
 def traits_of(dims: Sequence[int], found: bool = True) -> frozenset[Trait]:
     """Return the traits of a network with these domains; ``found`` tells whether an assignment is known."""
-    policy = ProverPolicy.current()
     bits = math.fsum(math.log2(d) for d in dims)
-    few = bits <= policy.searched_bits and bits >= policy.searched_domain_bits * len(dims)
-    many = bits > policy.unsearched_bits
+    few = bits <= _SEARCHED_BITS and bits >= _SEARCHED_DOMAIN_BITS * len(dims)
+    many = bits > _UNSEARCHED_BITS
     traits: dict[Trait, bool] = {"few large": few, "many": many, "wide": is_wide(dims), "unfound": not found}
     return frozenset(trait for trait, holds in traits.items() if holds)
 

@@ -6,13 +6,17 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Final, Protocol
 
 from ..cost_networks.cost_network import CostNetwork, CostTable, States
 from ..orders.depth_first import bucket_cells
 from .limits import Outcome, ProofLimits
 from .portfolio import Portfolio
-from .prover_policy import ProverPolicy
+
+# Seconds between two reports of a remote prover about its bound alone; assignments are reported at once.
+_REMOTE_REPORT_SECONDS: Final = 0.25
+# Number of variables with the most functions that are compared when the next variable to fix is chosen.
+_SUBPROBLEM_CANDIDATES: Final = 12
 
 
 @dataclass(frozen=True)
@@ -100,7 +104,7 @@ class Helper:
 
     def _on_bounds(self, lower: int, total: int | None) -> None:
         now, best = time.monotonic(), self.portfolio.incumbent.best
-        if total != self._reported or now - self._reported_at >= ProverPolicy.current().remote_report_seconds:
+        if total != self._reported or now - self._reported_at >= _REMOTE_REPORT_SECONDS:
             states = None if total == self._reported or best is None else [int(a) for a in best]
             self._reported, self._reported_at = total, now
             self.channel.report(lower, states)
@@ -140,12 +144,11 @@ def sliced_variables(network: CostNetwork, order: Sequence[int], count: int) -> 
     """Choose variables with at least ``count`` joint states, or all variables; each choice minimises the remaining
     elimination.
     """
-    policy = ProverPolicy.current()
     dims, chosen, made = list(network.dims), [], 1
     uses = [sum(v in scope for scope in network.scopes) for v in range(len(dims))]
     while made < count:
         left = sorted((v for v, d in enumerate(dims) if d > 1 and uses[v]), key=lambda v: -uses[v])[
-            : policy.subproblem_candidates
+            :_SUBPROBLEM_CANDIDATES
         ]
         if not left:
             break

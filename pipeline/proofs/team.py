@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Final
 
 from ...tasks.compiler.working_time import working_seconds
 from ..cost_networks.cost_network import CostNetwork
@@ -18,6 +19,15 @@ from .incumbent import Incumbent
 from .prover import Prover
 from .prover_policy import ProverPolicy
 from .turns import Turns
+
+# Another preparation pays if the last one closed this part of the gap, or removed this part of the cells.
+_PREPARATION_SHARE: Final = 0.05
+# Preparing again pays where the cut-off fell by this part of the gap.
+_CUT_OFF_SHARE: Final = 0.02
+# Cells that preparing again touches for each CPU second spent so far, about a tenth of a second.
+_PREPARATION_CELLS_PER_SECOND: Final = 50_000_000
+# An order is searched for this share of the time spent.
+_ORDER_SHARE: Final = 0.1
 
 
 @dataclass
@@ -70,13 +80,12 @@ class Preparing:
 
     def _simpler(self, network: CostNetwork) -> bool:
         """Whether a network that stands for the present one is worth beginning anew with it."""
-        policy = ProverPolicy.current()
         known = self.incumbent
         rose = network.constant - known.small.constant
         left = math.inf if known.upper is None else known.upper - known.small.constant
         return (
-            network.cells < (1 - policy.cut_off_share) * known.small.cells
-            or rose > policy.cut_off_share * left
+            network.cells < (1 - _CUT_OFF_SHARE) * known.small.cells
+            or rose > _CUT_OFF_SHARE * left
             or not network.tables
         )
 
@@ -91,23 +100,19 @@ class Preparing:
     def paid(self, lower: int, upper: int | None, cells: int) -> bool:
         """Whether a preparation closed or removed enough for another, with more work, to be of use."""
         removed = 1 - self.incumbent.small.cells / max(cells, 1)
-        return (
-            upper is None
-            or self.incumbent.closed_since(lower, upper) + removed >= ProverPolicy.current().preparation_share
-        )
+        return upper is None or self.incumbent.closed_since(lower, upper) + removed >= _PREPARATION_SHARE
 
     def prepare_again(self, before: int | None) -> None:
         """Use a better assignment, where the cut-off was ``before``, to remove more."""
-        policy = ProverPolicy.current()
         known = self.incumbent
         if known.done or not known.limits.prune or known.upper is None or known.upper == before:
             return
-        if before is not None and before - known.upper < policy.cut_off_share * (before - known.lower):
+        if before is not None and before - known.upper < _CUT_OFF_SHARE * (before - known.lower):
             return
         if known.spent < self.again_from:
             return
         network = known.small
-        self.prepare(int(min(WORK, policy.preparation_cells_per_second * known.spent)))
+        self.prepare(int(min(WORK, _PREPARATION_CELLS_PER_SECOND * known.spent)))
         if known.small is network:
             self.again_from = 2 * known.spent
 
@@ -135,10 +140,10 @@ class Preparing:
         policy = ProverPolicy.current()
         known = self.incumbent
         start = known.spent
-        seconds = max(policy.order_seconds, policy.order_share * start)
+        seconds = max(policy.order_seconds, _ORDER_SHARE * start)
         order = depth_first_order(network.dims, network.scopes, seconds=seconds, seed=known.limits.seed)
         # large networks take longer for one order than they are given
-        self.order_from = known.spent + (known.spent - start) / policy.order_share
+        self.order_from = known.spent + (known.spent - start) / _ORDER_SHARE
         return order
 
 

@@ -4,10 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from ...tasks.compiler.working_time import working_seconds
-from .prover_policy import ProverPolicy
+from .prover_policy import NOTABLE_GAP_SHARE, ProverPolicy
 from .prover_registry import Registered, traits_of
+
+# A prover that closed this part of the gap in one turn has another turn at once.
+_AGAIN_GAP_SHARE: Final = 0.5
+# The weight of a local search is multiplied by this where its last turn found something better.
+_IMPROVING_TURN_WEIGHT: Final = 0.5
+# The same where its last turn found nothing better.
+_IDLE_TURN_WEIGHT: Final = 0.25
+# Minimum seconds of a turn for measuring the closed fraction of the gap per second.
+_LEAST_TURN_SECONDS: Final = 0.01
 
 
 @dataclass(frozen=True)
@@ -25,7 +35,7 @@ class Turn:
     @property
     def taken(self) -> float:
         """CPU seconds since it began, never nothing."""
-        return max(working_seconds() - self.start, ProverPolicy.current().least_turn_seconds)
+        return max(working_seconds() - self.start, _LEAST_TURN_SECONDS)
 
 
 @dataclass
@@ -98,21 +108,19 @@ class Turns:
                 yield (
                     name,
                     self._weight(name)
-                    * (policy.improving_turn_weight if self.is_notable(name, seconds) else policy.idle_turn_weight),
+                    * (_IMPROVING_TURN_WEIGHT if self.is_notable(name, seconds) else _IDLE_TURN_WEIGHT),
                 )
             else:
-                leads = (
-                    name in able and closed == first and first * seconds >= policy.notable_gap_share and not beginning
-                )
+                leads = name in able and closed == first and first * seconds >= NOTABLE_GAP_SHARE and not beginning
                 yield name, (2.0 if leads else 1.0) * self._weight(name)
 
     def nearly_done(self, name: str, seconds: float) -> bool:
         """Whether a turn of ``seconds``, as long as the last one, is likely to complete the proof."""
-        return self._proves(name) and self.closing(name, seconds) >= ProverPolicy.current().again_gap_share
+        return self._proves(name) and self.closing(name, seconds) >= _AGAIN_GAP_SHARE
 
     def is_notable(self, name: str, seconds: float) -> bool:
         """Whether a turn of ``seconds``, as long as the last one, is likely to close a part of the gap."""
-        return self.closing(name, seconds) >= ProverPolicy.current().notable_gap_share
+        return self.closing(name, seconds) >= NOTABLE_GAP_SHARE
 
     def closing(self, name: str, seconds: float) -> float:
         """The part of the gap that a turn of ``seconds`` closes, if it goes on like the last one."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,10 +27,12 @@ from ..preprocessing.leaf_tables import COST_LIMIT, CostScale, cost_leaf, cost_l
 from ..preprocessing.preprocess import Leaf, Network
 from ..trees.tree import Target
 from .beliefs import Combiner, Defaults, Sums
-from .query_policy import QueryPolicy
 
 if TYPE_CHECKING:
     from ..plans.message_program import DeviceLeaves
+
+# The costs in leaf tables of at most this many cells together are remembered.
+_REMEMBERED_CELLS: Final = 1 << 16
 
 Array = NDArray[Any]
 Levels = dict[Any, tuple[Array, Array]]
@@ -130,11 +132,7 @@ class CountResidue(Defaults):
         if key in self.levels:
             return self.levels[key]
         levels, where = np.unique(cost_leaf(self.network, leaf, own), return_inverse=True)
-        if (
-            key is not None
-            and where.size + sum(known.size for _, known in self.levels.values())
-            <= QueryPolicy.current().remembered_cells
-        ):
+        if key is not None and where.size + sum(known.size for _, known in self.levels.values()) <= _REMEMBERED_CELLS:
             self.levels[key] = levels, where.astype(np.uint16)
         return levels, where
 

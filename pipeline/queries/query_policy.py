@@ -13,11 +13,6 @@ class QueryPolicy(Policy):
 
     Parameters
     ----------
-    remembered_cells : int
-        The costs in leaf tables of at most this many cells together are remembered.
-    joint_cells : int
-        The functions of a leaf table of at most this many cells are looked at together, to see how many assignments a
-        count has: of the gates of mc2022_track1_029, which takes 15 primes, 7 are expected in place of 2.
     formula_literals : int
         Most literals of a formula.
     formula_variables : int
@@ -33,8 +28,6 @@ class QueryPolicy(Policy):
         was given up for joins of 3e5, a fourteenth of their cells, beside a sweep of 1e6 s.
     """
 
-    remembered_cells: int = 1 << 16
-    joint_cells: int = 1 << 12
     formula_literals: int = 1 << 22
     formula_variables: int = 1 << 15
     formula_table_cells: int = 1 << 20
@@ -42,7 +35,6 @@ class QueryPolicy(Policy):
     free_edges: int = 1 << 18
     free_part: float = 0.25
     telling_part: float = 0.25
-    more_left: float = 2.0
 
     def free(self, run_edges: float) -> float:
         """Return the edges that a join may make at any density, in a run of ``run_edges`` edges."""

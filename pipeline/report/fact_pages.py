@@ -7,13 +7,13 @@ import json
 from collections.abc import Mapping, Sequence
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from ...storage.files import Place, is_there
 from ..drawings import charts
-from ..drawings.display_policy import DisplayPolicy
+from ..drawings.display_policy import LISTED_MEMBERS
 from ..errors import (
     IncompatibleRunError,
     format_bytes,
@@ -24,6 +24,11 @@ from ..errors import (
     shown_number,
 )
 from .runs import Sections
+
+# Models of a chart, the longest first.
+_MODEL_BARS: Final = 20
+# Objects inside each other that are shown.
+_NESTED_OBJECTS: Final = 8
 
 _COLUMNS = ("row", "name", "model", "query", "evidence", "status", "value", "log10", "message", "seconds")
 
@@ -77,7 +82,7 @@ def _by_model(rows: Sequence[dict[str, str]]) -> dict[str, float]:
     for row in rows:
         name = Path(row["model"]).name
         spent[name] = spent.get(name, 0.0) + float(row["seconds"] or 0)
-    return dict(sorted(spent.items(), key=lambda item: -item[1])[: DisplayPolicy.current().model_bars])
+    return dict(sorted(spent.items(), key=lambda item: -item[1])[:_MODEL_BARS])
 
 
 # The commands with this display, the subjects of their objects, and names that each object has.
@@ -173,11 +178,10 @@ def _table(members: Sequence[Mapping[str, Any]]) -> Any:
 
 def _rows(found: Mapping[str, Any], before: str = "", depth: int = 0) -> list[tuple[str, str]]:
     """Return labelled lines; lines of a nested object begin with its name."""
-    policy = DisplayPolicy.current()
     rows: list[tuple[str, str]] = []
     for name, value in found.items():
         label = f"{before}{_words(name)}"
-        if isinstance(value, dict) and value and depth < policy.nested_objects:
+        if isinstance(value, dict) and value and depth < _NESTED_OBJECTS:
             rows += _rows(value, f"{label}: ", depth + 1)
         else:
             rows.append((label, _shown(name, value)))
@@ -191,7 +195,6 @@ def _words(name: str) -> str:
 
 def _shown(name: str, value: Any) -> str:
     """Write a value: a size with its unit, a list as its members."""
-    policy = DisplayPolicy.current()
     if value is None or value == [] or value == {}:
         return "none"
     if isinstance(value, bool):
@@ -205,8 +208,8 @@ def _shown(name: str, value: Any) -> str:
     if isinstance(value, dict):
         return "; ".join(f"{_words(inner)} {_shown(inner, member)}" for inner, member in value.items())
     if isinstance(value, list):
-        more = f", … and {len(value) - policy.listed_members} more" if len(value) > policy.listed_members else ""
-        return ", ".join(_shown(name, each) for each in value[: policy.listed_members]) + more
+        more = f", … and {len(value) - LISTED_MEMBERS} more" if len(value) > LISTED_MEMBERS else ""
+        return ", ".join(_shown(name, each) for each in value[:LISTED_MEMBERS]) + more
     return printable(str(value), 400)
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, product
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from ...tasks.steps.step import Step
 from ..answering.prepared import Prepared, prepare
 from ..api.resume import stored_question
 from ..drawings import charts
-from ..drawings.display_policy import DisplayPolicy
+from ..drawings.display_policy import SAME_SECONDS
 from ..drawings.html import Html
 from ..drawings.svg import Svg
 from ..errors import BucketflowError, IncompatibleRunError, counted, format_bytes, shown_number
@@ -36,6 +36,13 @@ from ..plans.prediction import step_seconds, steps_seconds
 from ..results.posteriors import posterior_bars
 from ..results.proof import shown_assignment
 from ..trees.costs import Rates
+
+# Variables whose bars are shown.
+_VARIABLE_BARS: Final = 60
+# Steps whose bars are shown.
+_STEP_BARS: Final = 20
+# Names of variables in a label.
+_LABEL_NAMES: Final = 3
 
 # Sections of an answer, as ``--json`` prints it.
 
@@ -66,7 +73,7 @@ def answer_sections(found: Mapping[str, Any], query: str) -> Sections:
 def _network(found: Mapping[str, Any], query: str) -> Svg | None:
     """Draw the model of an answer with its posteriors; None if the model's file has gone or changed, or is large."""
     source = (found.get("model") or {}).get("source") or ""
-    few = len(found["marginals"]) <= DisplayPolicy.current().variable_bars
+    few = len(found["marginals"]) <= _VARIABLE_BARS
     if query == "max-marginals" or not (few and os.path.isfile(source)):
         return None
     try:
@@ -201,7 +208,7 @@ def _rows(found: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 def marginal_bars(found: Mapping[str, Any], query: str) -> Html:
     """Bars of the distributions of the first variables, and of all others the state that is greatest."""
-    most = DisplayPolicy.current().variable_bars
+    most = _VARIABLE_BARS
     tables = list(found["marginals"].items())
     unit = "best that is possible" if query == "max-marginals" else "probability"
     labels = {name: list(map(str, found["states"][name])) for name, _ in tables}
@@ -227,7 +234,7 @@ def _numbers(table: Sequence[Any]) -> list[float]:
 
 def _joints(found: Mapping[str, Any]) -> Html:
     """Bars of the first combinations of each joint that was asked for."""
-    most, made = DisplayPolicy.current().variable_bars, []
+    most, made = _VARIABLE_BARS, []
     for each in found["joint"]:
         names = [", ".join(map(str, states)) for states in product(*(found["states"][v] for v in each["variables"]))]
         values = _numbers(np.array(each["table"], dtype=object).ravel().tolist())
@@ -270,7 +277,7 @@ def step_sections(prepared: Prepared, plan: Plan, receipts: Iterable[Receipt], f
     if plan.device or plan.row_bounds is not None or not spent:
         return []
     taken = sorted(_taken(prepared, plan, spent), key=lambda t: -max(t.predicted, t.measured))
-    longest = taken[: DisplayPolicy.current().step_bars]
+    longest = taken[:_STEP_BARS]
     series = {"predicted": [t.predicted for t in longest], "measured": [t.measured for t in longest]}
     chart = charts.bars("Seconds by step, the longest", [t.label for t in longest], series, "seconds")
     columns: dict[str, Sequence[Any]] = {
@@ -312,12 +319,11 @@ def _taken(prepared: Prepared, plan: Plan, spent: Mapping[int, tuple[float, int]
 
 
 def _label(prepared: Prepared, step: Step, back: bool) -> str:
-    policy = DisplayPolicy.current()
     model, variables = prepared.network.model, prepared.network.variables
     gone = sorted({v for axes in step.input_axes for v in axes} - set(step.axes))
     shown = step.axes if back else gone
-    names = ", ".join(model.names[variables[v]] for v in shown[: policy.label_names])
-    more = f" and {len(shown) - policy.label_names} more" if len(shown) > policy.label_names else ""
+    names = ", ".join(model.names[variables[v]] for v in shown[:_LABEL_NAMES])
+    more = f" and {len(shown) - _LABEL_NAMES} more" if len(shown) > _LABEL_NAMES else ""
     return f"{'back to' if back else 'eliminates'} {names or 'nothing'}{more}"
 
 
@@ -355,7 +361,6 @@ class TaskHistory:
     @cached_property
     def tasks(self) -> list[RunTask]:
         """The tasks that say when they ended; several chunks of one have the same begin."""
-        policy = DisplayPolicy.current()
         timed = sorted(
             (RunTask(writer, r.table, r.ended - r.seconds, r.ended) for writer, r in self.written if r.ended),
             key=lambda task: (task.writer, task.table, task.begin),
@@ -363,7 +368,7 @@ class TaskHistory:
         found: list[RunTask] = []
         for task in timed:
             before = found[-1] if found else None
-            if before and before[:2] == task[:2] and task.begin - before.begin < policy.same_seconds:
+            if before and before[:2] == task[:2] and task.begin - before.begin < SAME_SECONDS:
                 found[-1] = before._replace(end=max(before.end, task.end))
             else:
                 found.append(task)

@@ -13,14 +13,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from ...cluster.memory import default_memory_bytes
 from ...cluster.pool import Node, TaskLabel
 from ...storage.scales import write_scales
 from ...storage.spec import ChunkLostError, StorageError, TableSpec
 from ...tasks.boxes.box import Box, run_box
-from ...tasks.boxes.box_policy import BoxPolicy
 from ...tasks.boxes.codecs import Codec
 from ...tasks.boxes.object_chunks import chunk_store
 from ...tasks.boxes.receipts import Receipts
@@ -32,6 +31,10 @@ from ..plans.stages import Spill, Stage
 from ..trees.memory import table_bytes
 from .pools import open_tables
 from .run import Run
+
+# The common work of a box's parts is computed in each part. A box that needs more parts than this to fit a device
+# is planned again, or given up.
+_DEVICE_PARTS: Final = 1 << 6
 
 T = TypeVar("T")
 Task = tuple[int, int]
@@ -327,7 +330,7 @@ class BoxRun(Generic[T]):
             cells = table_bytes(sizes, axes, 1)
             gains.update({v: cells**2 * (1 - 1 / sizes[v] ** 2) for v in axes if sizes[v] > 1})
         variable = max(gains, key=lambda v: (gains[v], -v), default=None)
-        if variable is None or prod(self.spill.dims[v] for v in (*cut, variable)) > BoxPolicy.current().device_parts:
+        if variable is None or prod(self.spill.dims[v] for v in (*cut, variable)) > _DEVICE_PARTS:
             raise error
         if not self.cut:
             self.run.note(f"boxes did not fit in the device's memory ({error}); they were split")

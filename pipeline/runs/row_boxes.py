@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 
 from ...cluster.pool import Node, TaskLabel
 from ...storage.spec import ChunkLostError
-from ...tasks.boxes.box_policy import BoxPolicy
+from ...tasks.boxes.box_policy import MOST_CUTS
 from ...tasks.boxes.row_box import Path, RowBoxes, TooMuchToReadError, row_box_phases, run_row_box
 from ...tasks.rows.memory_account import RowsNoRoomError
 from ...tasks.rows.ordering import Ranges
@@ -88,7 +88,7 @@ class BoxedStep(Generic[T]):
 
     def cut(self, samples: Sequence[Sample], path: Path, ranges: Ranges, times: float, *, reads: bool) -> bool:
         """Cut a box, and write that down; False where it cannot be."""
-        parts = int(min(max(times + 1, 2), BoxPolicy.current().most_cuts))
+        parts = int(min(max(times + 1, 2), MOST_CUTS))
         found = split(self.disk.steps[self.node], self.disk.sizes, samples, ranges, parts, reads=reads)
         if found is None:
             return False

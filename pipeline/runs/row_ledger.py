@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,7 @@ from ...storage import ledger
 from ...storage.files import free_bytes
 from ...storage.spec import ChunkLostError, Receipt, TableSpec
 from ...tasks.boxes.box import new_receipt
-from ...tasks.boxes.box_policy import BoxPolicy
+from ...tasks.boxes.box_policy import MOST_CUTS, BoxPolicy
 from ...tasks.boxes.receipts import Receipts
 from ...tasks.boxes.row_box import Path, box_there, is_within, known_run, run_of, told_ranges
 from ...tasks.boxes.sorted_runs import RowRun
@@ -30,6 +30,14 @@ from ...tasks.rows.relation import Relation
 from ...tasks.steps.ordered_sum import ordered_sum
 from ...tasks.steps.step import Step
 from ..errors import BudgetError, format_bytes
+
+# About this many keys of a table in memory, and of each chunk, are sampled to decide how a box is cut.
+_SAMPLED_KEYS: Final = 1 << 12
+# Additional gain, as a fraction of the input, that a summed-out variable needs to be cut: its boxes make runs of
+# the same rows, which readers must merge.
+_SUMMED_OUT: Final = 0.3
+# Minimum receipts of a sparse box: its own, one of a chunk of keys and one of a chunk of values.
+_BOX_RECEIPTS: Final = 3
 
 # Cutting a step by rows into boxes: ranges of states, by keys that were sampled from its inputs. Pure.
 
@@ -70,7 +78,7 @@ def sample_of_runs(runs: Sequence[RowRun]) -> Sample:
 
 def sample_of_rows(table: Relation) -> Sample:
     """Return some keys of an input in memory."""
-    words = table.words[:: max(1, len(table) // BoxPolicy.current().sampled_keys)]
+    words = table.words[:: max(1, len(table) // _SAMPLED_KEYS)]
     return Sample(table.keys, words, np.full(len(words), table.nbytes / max(len(words), 1)))
 
 
@@ -96,17 +104,17 @@ def split(
     if not candidates:
         return None
     weights = [sample.nbytes.sum() for sample in inside_]
-    total, policy = max(ordered_sum(weights), 1.0), BoxPolicy.current()
+    total = max(ordered_sum(weights), 1.0)
 
     def left(v: int) -> float:
         read = (
             ordered_sum(w * (0.5 if v in s.keys.fields else 1.0) for s, w in zip(inside_, weights, strict=True)) / total
         )
-        return float(read + (0.0 if v in step.axes else policy.summed_out if reads else 1.0))
+        return float(read + (0.0 if v in step.axes else _SUMMED_OUT if reads else 1.0))
 
     chosen = min(candidates, key=left)
     own = [sample for sample in inside_ if chosen in sample.keys.fields]
-    return Split(chosen, _cuts(chosen, *open_[chosen], own, min(parts, policy.most_cuts)))
+    return Split(chosen, _cuts(chosen, *open_[chosen], own, min(parts, MOST_CUTS)))
 
 
 def _cuts(variable: int, first: int, stop: int, samples: Sequence[Sample], parts: int) -> tuple[int, ...]:
@@ -317,7 +325,7 @@ class RowsOnDisk:
             If that leaves little for tables.
         """
         policy = BoxPolicy.current()
-        receipts = len(self.receipts) + policy.box_receipts * boxes
+        receipts = len(self.receipts) + _BOX_RECEIPTS * boxes
         runs = sum(1 for i in step.inputs if i in self.steps for _ in self.runs(i))
         self.room.beside = receipts * policy.receipt_bytes + runs * policy.run_bytes
         if (most := self.room.nbytes // 2) < self.room.beside:

@@ -26,6 +26,11 @@ from ...tasks.steps.step import Step
 from .run import Run
 from .run_policy import SamplingPolicy
 
+# Maximum rows of a sample: of step tables, and of leaf tables, which are kept whole if possible.
+_MOST_LEAF_ROWS: Final = 1 << 16
+# Where fewer rows of two samples meet, nothing is known of how many do.
+_FEWEST_ROWS: Final = 24
+
 _LARGEST_LOG: Final = 700.0
 States = NDArray[np.uint64]
 
@@ -133,7 +138,7 @@ class _Samples:
         relation = (
             table if isinstance(table, Relation) else from_dense(table, LOG_SUM if kept.get("logs") else semiring)
         )
-        most, words = SamplingPolicy.current().most_leaf_rows, relation.words
+        most, words = _MOST_LEAF_ROWS, relation.words
         if len(relation) > most:
             words = words[np.sort(self.rng.choice(len(words), most, replace=False))]
         states = relation.keys.unpack(words).astype(np.uint64)
@@ -212,7 +217,7 @@ class _Samples:
         ends = np.cumsum(np.searchsorted(codes, wanted, side="right") - first)
         total = int(ends[-1]) if len(ends) else 0
         share = min(left.share, right.share)
-        if total < policy.fewest_rows and max(left.scale, right.scale, 1.0 / share) > 1.0:
+        if total < _FEWEST_ROWS and max(left.scale, right.scale, 1.0 / share) > 1.0:
             return None
         rows = total * left.scale * right.scale / share
         outputs = np.arange(total)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Final, Generic, TypeVar
 
-from ...tasks.boxes.box_policy import BoxPolicy
+from ...tasks.boxes.box_policy import INPUT_PART, BoxPolicy
 from ...tasks.boxes.row_box import RowBoxes, RowsAlgebra, read_table, stored_run
 from ...tasks.boxes.sorted_runs import RowRun
 from ...tasks.boxes.stores import ChunkFiles
@@ -31,6 +31,15 @@ from .pools import open_tables
 from .row_boxes import BoxedStep, refusal
 from .row_ledger import RowsOnDisk
 from .run import Run
+
+# Tables that stay in memory take at most 1 / this together, and each at most 1 / this.
+_HELD_PART: Final = 4
+# Results of joins with at least this many rows are stored, and not computed again after a stop.
+_KEPT_JOIN_ROWS: Final = 1 << 21
+# A repaired box may take its first memory if this exceeds the remaining memory by at most 1 / this.
+_REPAIR_PART: Final = 16
+# Maximum bytes of an answer's tables that are stored in the ledger itself.
+_TOLD_BYTES: Final = 1 << 14
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -280,7 +289,7 @@ class RowTables(Generic[T]):
     def _fitting(self, step: Step) -> list[T] | None:
         """Return the inputs of a step in memory, if those on disk are small; all, where a worker's device is faster."""
         stored = [i for i in step.inputs if i not in self.held and i in self.steps]
-        most = self.room.nbytes // BoxPolicy.current().input_part
+        most = self.room.nbytes // INPUT_PART
         there = sum(run.nbytes for i in stored for run in self.disk.runs(i))
         if there > most:
             return None
@@ -303,15 +312,15 @@ class RowTables(Generic[T]):
     def _enter(self, step: Step, made: T, joined: int, start: float) -> None:
         """Hold a table that was made in memory, or store it where it is large or took long."""
         nbytes, policy = self._bytes_of(made, step), BoxPolicy.current()
-        if step.node in self.run.plan.outputs and nbytes <= policy.told_bytes:
+        if step.node in self.run.plan.outputs and nbytes <= _TOLD_BYTES:
             if not self.keep and any(self.disk.is_begun(i) for i in step.inputs):
                 bare, kept = self.algebra.keyed(made, step.axes)
                 self.disk.tell(step.node, bare.values, kept, start)
             self.held[step.node] = made
             return
         others = sum(self._bytes_of(table, self.steps[node]) for node, table in self.held.items())
-        small, all_small = self.room.nbytes // policy.large_part, self.room.nbytes // policy.held_part
-        if not self.apart and nbytes <= small and others + nbytes <= all_small and joined < policy.kept_join_rows:
+        small, all_small = self.room.nbytes // policy.large_part, self.room.nbytes // _HELD_PART
+        if not self.apart and nbytes <= small and others + nbytes <= all_small and joined < _KEPT_JOIN_ROWS:
             self.held[step.node] = made
             return
         self.disk.check(self._stored_bytes(made, step))
@@ -383,9 +392,9 @@ class RowTables(Generic[T]):
         }
         nbytes = self.room.nbytes - self.room.beside
         policy = BoxPolicy.current()
-        nbytes -= nbytes // policy.held_part
+        nbytes -= nbytes // _HELD_PART
         lost = [receipt.value.get("nbytes", 0) for _, _, receipt in self.disk.open(step.node) if receipt is not None]
-        if lost and max(lost) - self.room.free <= self.room.nbytes // policy.repair_part:
+        if lost and max(lost) - self.room.free <= self.room.nbytes // _REPAIR_PART:
             nbytes = max(nbytes, *lost)  # boxes that fit before are not cut now
         if self.run.device:
             nbytes //= policy.device_boxes

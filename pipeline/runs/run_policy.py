@@ -38,15 +38,11 @@ class SamplingPolicy(Policy):
 
     Parameters
     ----------
-    most_rows, most_leaf_rows : int
+    most_rows : int
         Maximum rows of a sample: of step tables, and of leaf tables, which are kept whole if possible.
     most_joined : int
         Rows of a join that are made; of more some are drawn.
-    fewest_rows : int
-        Where fewer rows of two samples meet, nothing is known of how many do.
     """
 
     most_rows: int = 1 << 11
-    most_leaf_rows: int = 1 << 16
     most_joined: int = 1 << 13
-    fewest_rows: int = 24

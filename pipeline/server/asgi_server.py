@@ -12,13 +12,16 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Final
 
 import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from .server_policy import ServerPolicy
+from .server_policy import HEAD_BYTES, RETRY_SECONDS, ServerPolicy
+
+# Most connections that the system holds until the server accepts them.
+_BACKLOG: Final = 2048
 
 # Files and sockets that the answers themselves may open.
 _SPARE_FILES = 256
@@ -95,7 +98,7 @@ class GuardedProtocol(H11Protocol):
             body = json.dumps({"status": "refused", "message": sentence}).encode() + b"\n"
             headers = {"Content-Type": "application/json", "Content-Length": str(len(body)), "Connection": "close"}
             if status == HTTPStatus.SERVICE_UNAVAILABLE:
-                headers["Retry-After"] = str(ServerPolicy.current().retry_seconds)
+                headers["Retry-After"] = str(RETRY_SECONDS)
             head = h11.Response(status_code=status, headers=[*headers.items()], reason=status.phrase)
             for event in (head, h11.Data(data=body), h11.EndOfMessage()):
                 self.transport.write(self.conn.send(event) or b"")
@@ -152,17 +155,17 @@ class AsgiServer(uvicorn.Server):
             access_log=False,
             proxy_headers=False,
             server_header=False,
-            backlog=policy.backlog,
+            backlog=_BACKLOG,
             timeout_keep_alive=int(policy.read_seconds),
             timeout_graceful_shutdown=1,
-            h11_max_incomplete_event_size=policy.head_bytes,
+            h11_max_incomplete_event_size=HEAD_BYTES,
             **secured,
         )
         config.load()
         super().__init__(config)
         _allow_files()
         self._socket = socket.create_server(
-            (address, port), family=socket.AF_INET6 if ":" in address else socket.AF_INET, backlog=policy.backlog
+            (address, port), family=socket.AF_INET6 if ":" in address else socket.AF_INET, backlog=_BACKLOG
         )
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # its connections inherit it
         self.port: int = self._socket.getsockname()[1]

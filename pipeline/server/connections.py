@@ -11,7 +11,7 @@ from http import HTTPStatus
 from threading import Lock
 from typing import Any
 
-from .server_policy import ServerPolicy
+from .server_policy import HEAD_BYTES, ServerPolicy
 
 
 class RefusedRequestError(Exception):
@@ -124,7 +124,7 @@ class DeadlineReader(io.RawIOBase):
             How long the client may wait before the first byte; without it the head's deadline starts now.
         """
         policy = ServerPolicy.current()
-        self._left, self._next = policy.head_bytes, None
+        self._left, self._next = HEAD_BYTES, None
         self._begin(policy.head_seconds, "head")
         if idle_seconds is not None:
             self._next = policy.head_seconds, "head"
@@ -155,7 +155,7 @@ class DeadlineReader(io.RawIOBase):
         if self._left is not None and self._left <= 0:
             raise RefusedRequestError(
                 HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
-                f"the head of a request may have {ServerPolicy.current().head_bytes:,} bytes, and this head has more",
+                f"the head of a request may have {HEAD_BYTES:,} bytes, and this head has more",
             )
         before = self._connection.gettimeout()
         try:

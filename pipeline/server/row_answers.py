@@ -6,7 +6,7 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from ..batches.answering import answered_one, compiled_for
 from ..batches.manifest import Row, hash_of
@@ -17,6 +17,9 @@ from ..errors import BucketflowError, enough_bytes
 from ..options import Options, parse_size
 from .server_policy import ServerPolicy
 from .service_queue import ServedRequest, Step
+
+# Questions of one client and one model that are answered before it is another client's turn.
+_PACK_ROWS: Final = 64
 
 # Bytes of a price without its order, and of a name in that.
 _PRICE_BYTES, _NAME_BYTES = 500, 80
@@ -53,7 +56,7 @@ class RowAnswers:
         groups: dict[Any, list[Row]] = {}
         for row in rows:
             groups.setdefault((row.model, str(row.settings)), []).append(row)
-        most = ServerPolicy.current().pack_rows
+        most = _PACK_ROWS
         packs = (group[k : k + most] for group in groups.values() for k in range(0, len(group), most))
         return [self._step(pack) for pack in packs]
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from io import FileIO
 from os import PathLike, fspath
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from ...storage.scratch import scratch_folder
 from ..batches.batch_policy import BatchPolicy
@@ -26,8 +26,12 @@ from .inline_models import InlineModels
 from .row_answers import RowAnswers
 from .server_folder import ServerFolder, check_installed, default_folder, read_token
 from .server_metrics import ServerMetrics
-from .server_policy import ServerPolicy
 from .service_queue import ServedRequest, ServiceQueue
+
+# Of a memory that is given, models and compiled models may each take one part in this many.
+_MEMORY_PARTS: Final = 4
+# How long a server that stops waits for clients to read what is answered.
+_ENDING_SECONDS: Final = 5.0
 
 CommandRunner = Callable[[Mapping[str, Any], ServedRequest], None]
 """Runs a command that a client describes, and sends what it prints."""
@@ -88,7 +92,7 @@ class ServerSettings:
         if self.memory is None:
             return None, kept
         whole = parse_size(self.memory)
-        kept = min(kept, whole // ServerPolicy.current().memory_parts)
+        kept = min(kept, whole // _MEMORY_PARTS)
         if whole - 2 * kept < _LEAST_BYTES:
             raise BudgetError(f"memory is {self.memory}, and a server needs at least {format_bytes(2 * _LEAST_BYTES)}")
         return whole - 2 * kept, kept
@@ -220,7 +224,7 @@ class QuestionServer:
     def _wait_for_readers(self) -> None:
         """Let clients read what is answered, for a while."""
         with self._changed:
-            self._changed.wait_for(lambda: not self._streaming, ServerPolicy.current().ending_seconds)
+            self._changed.wait_for(lambda: not self._streaming, _ENDING_SECONDS)
 
     def state(self) -> dict[str, Any]:
         """Return the state of the server: `ok` or `stopping`, and the number of waiting questions."""

@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from ...tasks.steps.policy import Policy
+
+# Seconds after which a client that is refused may ask again.
+RETRY_SECONDS: Final = 1
+# Most bytes of a head.
+HEAD_BYTES: Final = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -19,53 +25,32 @@ class ServerPolicy(Policy):
         Most bytes of one request: a model of this size as text is large.
     unsent_bytes : int
         A client that does not read its answers gets no further ones beyond so many bytes.
-    backlog : int
-        Most connections that the system holds until the server accepts them.
     connections : int
         Most requests with a valid token at a time: each has a socket and a few kB.
     unproven_connections : int
         Most connections without a valid token yet; the oldest one is refused when one more arrives.
     waiting_bytes : int
         Most bytes of the bodies of all requests without an answer.
-    retry_seconds : int
-        Seconds after which a client that is refused may ask again.
-    pack_rows : int
-        Questions of one client and one model that are answered before it is another client's turn.
     inline_bytes : int
         Bytes on disk of models that came as text, which are kept for further questions.
     counted_models : int
         Models whose questions are counted, a hundred bytes each; a model that was asked before these is a new one.
-    memory_parts : int
-        Of a memory that is given, models and compiled models may each take one part in this many.
     head_seconds : float
         Time for a whole head of a request: local clients send it in milliseconds.
-    head_bytes : int
-        Most bytes of a head.
     read_seconds : float
         Time for a whole body of a request, for reading a part of the answer, and between two requests.
     glance_seconds : float
         How often the answering thread looks whether a client that did not read its answers reads again.
-    ending_seconds : float
-        How long a server that stops waits for clients to read what is answered.
-    idle_minutes : float
-        Idle seconds after which a server started by ``--keep-warm`` ends.
     """
 
     queued_questions: int = 10_000
     body_bytes: int = 1 << 26
     unsent_bytes: int = 1 << 24
-    backlog: int = 2048
     connections: int = 2048
     unproven_connections: int = 2048
     waiting_bytes: int = 1 << 28
-    retry_seconds: int = 1
-    pack_rows: int = 64
     inline_bytes: int = 1 << 28
     counted_models: int = 1 << 16
-    memory_parts: int = 4
     head_seconds: float = 5.0
-    head_bytes: int = 1 << 16
     read_seconds: float = 60.0
     glance_seconds: float = 0.25
-    ending_seconds: float = 5.0
-    idle_minutes: float = 15.0

@@ -10,13 +10,15 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from ...cluster.version import __version__
 from ...storage.files import opened
 from ..errors import BucketflowError
 from .server_folder import ServerFolder, check_installed, warm_folder
-from .server_policy import ServerPolicy
+
+# Idle seconds after which a server started by ``--keep-warm`` ends.
+_IDLE_MINUTES: Final = 15.0
 
 # A server whose connections are contested gets the request to stop again, for a second in all.
 _STOP_TRIES, _STOP_PAUSE_SECONDS = 20, 0.05
@@ -121,7 +123,7 @@ def answered_warm(command: str, options: Mapping[str, Any]) -> Iterator[dict[str
     folder = folder_here()
     found = folder.address()
     if found is None:
-        start_server(folder, ServerPolicy.current().idle_minutes)
+        start_server(folder, _IDLE_MINUTES)
         return
     told = {"command": command, "options": dict(options), "folder": os.getcwd(), "columns": _columns()}
     yield from posted(*found, "/command", told)

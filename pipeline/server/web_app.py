@@ -23,7 +23,7 @@ from ..errors import BucketflowError, shorten
 from .api_page import api_document, api_page
 from .asgi_server import open_limit
 from .server_metrics import ServerMetrics
-from .server_policy import ServerPolicy
+from .server_policy import RETRY_SECONDS, ServerPolicy
 from .service_queue import ClosedQueueError, FullQueueError, ServedRequest
 
 if TYPE_CHECKING:
@@ -222,4 +222,4 @@ def _refusal(status: HTTPStatus, sentence: str) -> Response:
 
 
 def _retry(again: bool) -> dict[str, str] | None:
-    return {"Retry-After": str(ServerPolicy.current().retry_seconds)} if again else None
+    return {"Retry-After": str(RETRY_SECONDS)} if again else None

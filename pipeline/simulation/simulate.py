@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from math import inf
+from typing import Final
 
 from ...cluster.memory import limited_task_bytes
 from ..errors import BudgetError, ModelError, checks_keywords, format_bytes, size_option
@@ -15,6 +16,9 @@ from ..sizes import parse_rate, parse_size
 from .simulated_cluster import SimulatedCluster
 from .simulated_runs import Simulation, simulated_run
 from .simulated_tasks import divided_for, simulated_tasks
+
+# Seconds of a Dask task on its worker, and of its submission by the client.
+_TASK_SECONDS: Final = 2e-3
 
 _MOST_WORKERS = 100_000
 
@@ -97,7 +101,7 @@ def simulate(
             parse_rate(bandwidth),
             storage if storage_bandwidth is None else parse_rate(storage_bandwidth),
             float(worker_start) if len(tasks) > 1 else 0.0,
-            policy.task_seconds,
+            _TASK_SECONDS,
             policy.submit_seconds,
             float(losses) if len(tasks) > 1 else 0.0,
             seed,

@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 from math import ceil, prod
+from typing import Final
 
 from ...tasks.steps.ordered_sum import ordered_sum
 from ...tasks.steps.step import Step
 from ..errors import ModelError
 from ..plans.plan import Plan
 from ..plans.plan_parts import Task
-from ..plans.planning_policy import PlanningPolicy
 from ..plans.prediction import CORES_OF_A_DEVICE
 from ..plans.worker_parts import TASK_SECONDS, for_workers, parts_of, run_seconds
 from .simulated_cluster import SimulatedTask
+
+# Most tasks of a simulation. Further slices are simulated together.
+_SIMULATED_TASKS: Final = 100_000
 
 
 def divided_for(plan: Plan, width: int, memory_bytes: int) -> Plan:
@@ -66,8 +69,8 @@ class _Builder:
 
     def _add(self, key: str, seconds: float, needs: Sequence[tuple[int, int]] = (), **more: object) -> int:
         self.tasks.append(SimulatedTask(key, seconds, tuple(needs), **more))  # type: ignore[arg-type]
-        if len(self.tasks) > 3 * PlanningPolicy.current().simulated_tasks:
-            most = PlanningPolicy.current().simulated_tasks
+        if len(self.tasks) > 3 * _SIMULATED_TASKS:
+            most = _SIMULATED_TASKS
             raise ModelError(f"the run has more than {most:,} tasks, too many to simulate; give more memory")
         return len(self.tasks) - 1
 
@@ -90,7 +93,7 @@ class _Builder:
         # only these results are read by the client: a belief for each target
         found = 8 * sum(prod(plan.dims[v] for v in target) for target in plan.results)
         sent = self._add("client: send tables", 0.0, [(self._prepare, 0)], sent_bytes=plan.leaf_bytes, place="client")
-        together = ceil(plan.groups / PlanningPolicy.current().simulated_tasks)
+        together = ceil(plan.groups / _SIMULATED_TASKS)
         ends = []
         for begin in range(0, plan.groups, together):
             count = min(together, plan.groups - begin)
@@ -166,7 +169,7 @@ class _Builder:
         """Blocks of stages with tables in storage; for an optimum the client decodes stage by stage."""
         plan, spill = self.plan, self.plan.spill
         assert spill is not None
-        if spill.tasks > PlanningPolicy.current().simulated_tasks:
+        if spill.tasks > _SIMULATED_TASKS:
             raise ModelError(f"the run has {spill.tasks:,} blocks, too many to simulate; give more memory")
         # what a block and its chunk files take besides the moved bytes
         files = max(spill.moving_seconds - (spill.read_bytes + spill.written_bytes) / spill.disk_rate, 0) / spill.tasks

@@ -19,6 +19,9 @@ from .costs import Rates, step_prices
 from .tree import Sizer, Tree, build_tree
 from .tree_policy import TreePolicy
 
+# Maximum inputs of a step after its inputs were joined beforehand.
+_FEW_INPUTS: Final = 3
+
 _EPSILON = 1e-9
 
 _Group = tuple[list[int], int]
@@ -63,8 +66,8 @@ def with_joined_inputs(tree: Tree, sizer: Sizer, rates: Rates, itemsize: int) ->
         widest = max(limit, *[sizer.cells(mask) for _, mask in single])
         if widest**2 >= cells and len(factors := _grouped(single, sizer, limit, 2)) == 2:
             choices.append(factors)
-        if len(_grouped(single, sizer, policy.cached_cells, policy.few_inputs)) > policy.many_inputs:
-            choices.append(_grouped(single, sizer, min(cells // policy.join_share, largest), policy.few_inputs))
+        if len(_grouped(single, sizer, policy.cached_cells, _FEW_INPUTS)) > policy.many_inputs:
+            choices.append(_grouped(single, sizer, min(cells // policy.join_share, largest), _FEW_INPUTS))
         if choices == [single]:
             continue
 

@@ -16,8 +16,6 @@ class TreePolicy(Policy):
     ----------
     join_share : int
         A join that saves reading its inputs may have at most 1 / this of the step's cells.
-    few_inputs : int
-        Maximum inputs of a step after its inputs were joined beforehand.
     cached_cells : int
         Lowering joins inputs by itself if the joins stay in the caches, at most this many cells;
     many_inputs : int
@@ -33,7 +31,6 @@ class TreePolicy(Policy):
     """
 
     join_share: int = 64
-    few_inputs: int = 3
     cached_cells: int = 1 << 16
     many_inputs: int = 8
     joined_step_cells: int = 1 << 22

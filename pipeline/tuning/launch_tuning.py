@@ -12,7 +12,6 @@ from typing import Any, Final
 
 import numpy as np
 
-from ...tasks.learnt.launch_policy import LaunchPolicy
 from ...tasks.learnt.learnt_launches import RULES
 from ...tasks.learnt.predictors import Predictor, predictor_from, stored_predictor
 from ...tasks.learnt.step_features import FEATURES
@@ -29,6 +28,9 @@ from .held_out import LaunchScore, StepTable, residuals_of, score, step_table
 from .regressions import REGRESSIONS, need_scikit_learn
 from .step_benches import CpuBench, GpuBench, MeasuredStep, StepBench, measured_steps
 from .whole_models import WholeModels, compared_runs, given_models, whole_networks
+
+# Launches among which a model chooses, the rules' launches included: a prediction is made for each.
+_MOST_LAUNCHES: Final = 4
 
 # Minimum number of steps for a conclusion; maximum bytes of stored numbers, which every query must read.
 FEWEST_STEPS: Final = 40
@@ -322,7 +324,7 @@ def _worthwhile(launches: Sequence[str], steps: Sequence[MeasuredStep]) -> tuple
     """The rules and a few launches beside them that would gain the most together, in the mean of ln seconds."""
     logs = {launch: np.log([each.seconds[launch] for each in steps]) for launch in launches}
     chosen, least = [RULES], logs[RULES]
-    while len(chosen) < LaunchPolicy.current().most_launches:
+    while len(chosen) < _MOST_LAUNCHES:
         left = [launch for launch in launches if launch not in chosen]
         if not left:
             break

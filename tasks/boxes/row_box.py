@@ -31,10 +31,16 @@ from ..steps.semiring import LOG_SUM, Semiring
 from ..steps.step import Step, make_step
 from ..sweeps.sweep import Algebra
 from .box import new_receipt
-from .box_policy import BoxPolicy
+from .box_policy import INPUT_PART, BoxPolicy
 from .device_stores import BufferedFiles
 from .sorted_runs import RowRun, blocks_of, keys_name, values_name
 from .stores import ChunkFiles, Key, Store
+
+# Memory factor of the tables that a box has read.
+_INPUT_COPIES: Final = 2
+# Chunks of rows are 1 / this of a task's memory, on the host or on a device, within these bounds.
+_CHUNK_PART: Final = 64
+_MOST_CHUNK_BYTES: Final = 1 << 26
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -126,7 +132,7 @@ class RowBoxes(Generic[T]):
     def read_bytes(self) -> int:
         """Maximum bytes that a box may read."""
         policy = BoxPolicy.current()
-        return self.nbytes // (policy.device_input_part if self.device else policy.input_part)
+        return self.nbytes // (policy.device_input_part if self.device else INPUT_PART)
 
     @property
     def keys(self) -> Keys:
@@ -314,7 +320,7 @@ class _Box(Generic[T]):
                 read += nbytes
             tables[node] = boxes.algebra.within(table, axes, ranges)
             del table
-        room = MemoryAccount(boxes.nbytes - BoxPolicy.current().input_copies * read)
+        room = MemoryAccount(boxes.nbytes - _INPUT_COPIES * read)
         sizes = sizes_within(boxes.sizes, ranges)
         step = boxes.step_of(sizes)
         made = boxes.algebra.resized(sizes).in_room(room).step(step, [tables[i] for i in step.inputs], threads)
@@ -373,8 +379,8 @@ def read_table(
 def chunk_bytes(nbytes: int, *, device: bool) -> int:
     """Return the size of chunks for a task's memory limit."""
     policy = BoxPolicy.current()
-    part = policy.device_chunk_part if device else policy.chunk_part
-    return min(max(nbytes // part, policy.least_chunk_bytes), policy.most_chunk_bytes)
+    part = policy.device_chunk_part if device else _CHUNK_PART
+    return min(max(nbytes // part, policy.least_chunk_bytes), _MOST_CHUNK_BYTES)
 
 
 def even_chunks(rows: int, most: int) -> int:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from math import prod
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,11 @@ from ..steps.semiring import Semiring
 from .box import new_receipt
 from .box_policy import BoxPolicy
 from .stores import ChunkFiles, Key, Store
+
+# About this many keys of a table in memory, and of each chunk, are sampled to decide how a box is cut.
+_CHUNK_SAMPLES: Final = 8
+# Chunks of keys of fewer bytes stay as they are: a file takes as much.
+_LEAST_COMPRESSED_BYTES: Final = 1 << 12
 
 Array = NDArray[Any]
 
@@ -83,7 +88,7 @@ class RowRun:
         """The arrays of keys and of values."""
         labels, cut = tuple(f"{self.name}_{axis}" for axis in ("chunk", "row", "word")), frozenset((0,))
         shape = (self.chunks, self.chunk_rows, self.keys.n_words)
-        least = BoxPolicy.current().least_compressed_bytes
+        least = _LEAST_COMPRESSED_BYTES
         compression = BLOSC if 8 * self.chunk_rows * self.keys.n_words >= least else ""
         return (
             TableSpec(keys_name(self.name), (0, 1, 2), labels, shape, cut, "uint64", compression, self._attributes),
@@ -246,7 +251,7 @@ def values_name(run: str) -> str:
 
 def _told(part: Relation) -> dict[str, Any]:
     """Return the facts of a chunk that are known without reading it."""
-    chosen = _spread(len(part), BoxPolicy.current().chunk_samples)
+    chosen = _spread(len(part), _CHUNK_SAMPLES)
     # many lists of numbers take far more memory than texts
     words = arrays.on_host(part.words[chosen])
     sample = b64encode(words.astype("<u8").tobytes()).decode()

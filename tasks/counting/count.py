@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 import numpy as np
 
@@ -36,6 +37,15 @@ from .count_state import (
 from .loops import CROWDED, FINISHED, FULL, LONG, SHALLOW, begin_branch, count, decide
 from .numbers import as_integer
 from .search_trace import MOST_NODES, NO_NODE, SearchTrace, grown_trace, new_trace
+
+# Nodes between two checks: some milliseconds.
+_TURN_NODES: Final = 1 << 8
+# Work of an order before the next order's turn; each round doubles it.
+_FIRST_WORK: Final = 1 << 21
+# Maximum fraction of the memory for cached components, because the decisions may need more.
+_KNOWN_SHARE: Final = 0.75
+# The same where the search is traced, as the trace wants more of it, too.
+_TRACED_KNOWN_SHARE: Final = 0.375
 
 
 class CountNoRoomError(Exception):
@@ -84,7 +94,7 @@ class Count:
 
     def __init__(self, orders: Sequence[Clauses], memory_bytes: int, traced: bool = False):
         self.searches = [_Search(clauses, memory_bytes // len(orders), traced) for clauses in orders]
-        self.turn = CountPolicy.current().first_work
+        self.turn = _FIRST_WORK
 
     def limit(self, memory_bytes: int) -> None:
         """Continue within ``memory_bytes`` bytes.
@@ -165,11 +175,10 @@ class _Search:
 
     def advance(self) -> None:
         """Make some decisions, or room for more."""
-        policy = CountPolicy.current()
-        status = count(self.clauses, self.state, self.known, self.trace, self.nodes + policy.turn_nodes)
+        status = count(self.clauses, self.state, self.known, self.trace, self.nodes + _TURN_NODES)
         if status == CROWDED:
             left = self.memory_bytes - nbytes(self.clauses, self.state, self.trace)
-            share = policy.traced_known_share if len(self.trace.starts) else policy.known_share
+            share = _TRACED_KNOWN_SHARE if len(self.trace.starts) else _KNOWN_SHARE
             self.known = _with_room(self.known, self.state, int(share * left))
         elif status in (SHALLOW, FULL):
             self.state = grown(self.state, depth=status == SHALLOW)

@@ -14,6 +14,9 @@ from .device_policy import DevicePolicy
 from .kernels import cupy
 from .memory import to_device
 
+# Tables from this size on get a block of the pool of their own; smaller ones share blocks.
+_OWN_BLOCK_BYTES: Final = 1 << 25
+
 Array = NDArray[Any]
 
 ALIGNED: Final = 16
@@ -32,12 +35,11 @@ def empty(cells: int, dtype: str, alone: bool = False) -> Any:
     Large tables come from the driver's own pool, which can map scattered free memory together. Tables that are
     ``alone`` come from CuPy's pool, which takes exactly their size.
     """
-    policy = DevicePolicy.current()
     cp = cupy()
     nbytes = cells * np.dtype(dtype).itemsize
 
     def allocate() -> Any:
-        if alone or nbytes < policy.own_block_bytes:
+        if alone or nbytes < _OWN_BLOCK_BYTES:
             return cp.empty(cells, dtype)
         return cp.ndarray(cells, dtype, memptr=large_pool().malloc(nbytes))
 

@@ -24,6 +24,15 @@ from .device_policy import DevicePolicy
 from .kernels import Kernel, cupy, kernel, processors
 from .memory import to_device
 
+# Most items of a step for each block that there may be.
+_DECODE_STEP_ITEMS: Final = 4
+# Most bytes of the host's tables that go to the device once more, where a sweep has freed its memory.
+_DECODE_HOST_BYTES: Final = 1 << 22
+# Maximum blocks per multiprocessor; the result is the same for any number.
+_DECODE_BLOCKS: Final = 4
+# Bytes in which all blocks write down where inputs lie; a single block takes what it needs.
+_DECODE_WORKSPACE_BYTES: Final = 1 << 22
+
 Array = NDArray[Any]
 States = dict[int, int]
 
@@ -59,9 +68,7 @@ def decodes(tables: Mapping[int, Any], semiring: Semiring) -> bool:
     if not kinds - {np.ndarray} or not all(kind is np.ndarray or arrays.is_device_type(kind) for kind in kinds):
         return False
     here = sum([table.nbytes for table in tables.values() if type(table) is np.ndarray])
-    return here <= DevicePolicy.current().decode_host_bytes and {table.dtype for table in tables.values()} <= {
-        np.dtype(semiring.dtype)
-    }
+    return here <= _DECODE_HOST_BYTES and {table.dtype for table in tables.values()} <= {np.dtype(semiring.dtype)}
 
 
 def begin_there(
@@ -206,7 +213,7 @@ class DecodeRecords:
         policy = DevicePolicy.current()
         joint, inputs = self.described["joint"], np.diff(self.inputs)
         each = np.maximum(policy.decode_item_cells // inputs, policy.decode_item_states)
-        most = policy.decode_step_items * blocks
+        most = _DECODE_STEP_ITEMS * blocks
         counts: Array = np.minimum(-(-joint // each), most)
         counts[self.left_to_caller] = 0
         return counts
@@ -226,10 +233,9 @@ class _Found:
         semiring: Semiring,
         known: Mapping[int, int],
     ) -> None:
-        policy = DevicePolicy.current()
-        self._blocks = processors() * policy.decode_blocks
+        self._blocks = processors() * _DECODE_BLOCKS
         if records.line > _SHARED_LINES:
-            self._blocks = max(1, min(self._blocks, policy.decode_workspace_bytes // (8 * records.line)))
+            self._blocks = max(1, min(self._blocks, _DECODE_WORKSPACE_BYTES // (8 * records.line)))
         items = records.items(self._blocks)
         self._ends: list[int] = [0, *items.cumsum().tolist()]
         read = [tables[n] for n in records.read]

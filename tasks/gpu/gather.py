@@ -11,10 +11,16 @@ from numpy.typing import NDArray
 
 from ..steps.views import TableSlice, slice_of
 from . import arrays
-from .device_policy import DevicePolicy
 from .kernels import Kernel, cupy, kernel, processors
 from .tiling.device_limits import NOMINAL
 from .tiling.streams import THREADS
+
+# Maximum blocks per multiprocessor; the copy is the same for any number.
+_GATHER_BLOCKS: Final = 16
+# Tables up to this size are copied whole, in 2 to some 30 microseconds; a slice of one takes a launch and a wait.
+_FETCHED_TABLE_BYTES: Final = 1 << 20
+# Most bytes of such copies together.
+_FETCHED_BYTES: Final = 1 << 24
 
 Array = NDArray[Any]
 
@@ -62,10 +68,9 @@ def fetched(slices: Sequence[TableSlice]) -> list[TableSlice]:
 
 def near(tables: Mapping[Any, Any]) -> dict[Any, Any]:
     """Return the same arrays, with small ones of a device on the host."""
-    policy = DevicePolicy.current()
-    small, room = [], policy.fetched_bytes
+    small, room = [], _FETCHED_BYTES
     for node, table in tables.items():
-        if type(table) is not np.ndarray and table.nbytes <= min(policy.fetched_table_bytes, room):
+        if type(table) is not np.ndarray and table.nbytes <= min(_FETCHED_TABLE_BYTES, room):
             small.append(node)
             room -= table.nbytes
     copies = pinned([(tables[node].size, tables[node].dtype) for node in small])
@@ -95,7 +100,6 @@ def pinned(shapes: Sequence[tuple[int, Any]]) -> list[Array]:
 
 def gather_slices(slices: Sequence[TableSlice], targets: Sequence[int]) -> None:
     """Copy the cells of slices, in C order, to given addresses."""
-    policy = DevicePolicy.current()
     for start in range(0, len(slices), _SLICES):
         some = slices[start : start + _SLICES]
         record = np.zeros((), _RECORD)
@@ -109,7 +113,7 @@ def gather_slices(slices: Sequence[TableSlice], targets: Sequence[int]) -> None:
             record["axes"][i] = len(axes)
             record["size"][i, : len(axes)] = [n for n, _ in axes]
             record["stride"][i, : len(axes)] = [stride for _, stride in axes]
-        blocks = min(policy.gather_blocks * processors(), -(-max(s.cells for s in some) // THREADS))
+        blocks = min(_GATHER_BLOCKS * processors(), -(-max(s.cells for s in some) // THREADS))
         gather_kernel(some[0].table.dtype.itemsize)((blocks, len(some)), (THREADS,), (record,))
 
 

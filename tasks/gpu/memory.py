@@ -17,8 +17,12 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from .device_policy import DevicePolicy
 from .kernels import cupy
+
+# Threads that touch the pages of a new block of the host.
+_TOUCHING_THREADS: Final = 8
+# A block that was given back serves a request that fills at least this share of it.
+_REUSED_BLOCK_SHARE: Final = 0.875
 
 Array = NDArray[Any]
 
@@ -100,11 +104,8 @@ class Pinned:
 
     def take(self, nbytes: int) -> Array:
         """Return a block of at least ``nbytes``."""
-        policy = DevicePolicy.current()
         with self._lock:
-            fitting = [
-                i for i, b in enumerate(self._free) if policy.reused_block_share * b.nbytes <= nbytes <= b.nbytes
-            ]
+            fitting = [i for i, b in enumerate(self._free) if _REUSED_BLOCK_SHARE * b.nbytes <= nbytes <= b.nbytes]
             if fitting:
                 return self._free.pop(min(fitting, key=lambda i: self._free[i].nbytes))
             if self.held_bytes + nbytes > self.limit_bytes:
@@ -134,13 +135,12 @@ class Pinned:
 
 def _page_locked(nbytes: int) -> Array:
     """Lock fresh pages: large ones if the system has them, and touched by several threads first, which is faster."""
-    policy = DevicePolicy.current()
     pages = mmap.mmap(-1, nbytes)
     if hasattr(mmap, "MADV_HUGEPAGE"):
         pages.madvise(mmap.MADV_HUGEPAGE)
     block = np.frombuffer(pages, np.uint8)
-    piece = max(-(-nbytes // policy.touching_threads), mmap.PAGESIZE)
-    with ThreadPoolExecutor(policy.touching_threads) as threads:
+    piece = max(-(-nbytes // _TOUCHING_THREADS), mmap.PAGESIZE)
+    with ThreadPoolExecutor(_TOUCHING_THREADS) as threads:
         list(threads.map(lambda start: block[start : start + piece : mmap.PAGESIZE].fill(0), range(0, nbytes, piece)))
     runtime = cupy().cuda.runtime
     runtime.hostRegister(block.ctypes.data, nbytes, _FOR_ALL_DEVICES)

@@ -17,6 +17,13 @@ from .device_policy import DevicePolicy
 from .launch import DeviceRun
 from .small_steps import SmallRun
 
+# So are tables below this share of the largest one.
+_PLACED_LEAST_SHARE: Final = 1 / 256
+# Orders in which requests are placed that are tried from each of the first ones.
+_PLACEMENT_TRIALS: Final = 16
+# The largest tables and workspaces are placed, at most this many; others are left to the pool.
+_PLACED_TABLES: Final = 128
+
 _ALIGNED: Final = 512
 
 
@@ -38,14 +45,13 @@ def placed(requests: Sequence[Request]) -> tuple[list[int], int]:
     >>> placed([Request(512, 0, 1), Request(1024, 1, 2), Request(512, 2, 2), Request(1024, 3, 3)])
     ([1024, 0, 1024, 0], 1536)
     """
-    policy = DevicePolicy.current()
     least = _together(requests)
     numbers = range(len(requests))
     by_size = sorted(numbers, key=lambda i: -requests[i].nbytes)
     by_time = sorted(by_size, key=lambda i: requests[i].first - requests[i].last)
     best, end = _in_order(requests, by_size)
     for order in (by_size, by_time):
-        for _ in range(policy.placement_trials):
+        for _ in range(_PLACEMENT_TRIALS):
             if end <= least:
                 return best, end
             places, taken = _in_order(requests, order)
@@ -189,9 +195,9 @@ def room_for(
         requests.append((Request(run.workspace_bytes, k, k), id(step), False))
     least = max(
         policy.placed_least_bytes,
-        policy.placed_least_share * max((request.nbytes for request, _, _ in requests), default=0),
+        _PLACED_LEAST_SHARE * max((request.nbytes for request, _, _ in requests), default=0),
     )
-    large = sorted((r for r in requests if r[0].nbytes >= least), key=lambda r: -r[0].nbytes)[: policy.placed_tables]
+    large = sorted((r for r in requests if r[0].nbytes >= least), key=lambda r: -r[0].nbytes)[:_PLACED_TABLES]
     offsets, nbytes = placed([request for request, _, _ in large])
     if all_placed:
         chosen = set(map(id, large))

@@ -10,7 +10,6 @@ from typing import Any, Final
 import numpy as np
 
 from ..steps.semiring import Semiring
-from .device_policy import DevicePolicy
 from .kernels import Launch, cupy, kernel
 from .stream_launch import bound_of, fill_axes
 from .tiling.device_limits import NOMINAL
@@ -27,6 +26,11 @@ from .tiling.products.product_tiles import (
 )
 from .tiling.streams import VECTOR_BYTES, Axis
 
+# Rows, columns and depth from which cuBLAS pays.
+_CUBLAS_LEAST_CELLS: Final = 64
+# Bytes of a stage of both factors up to which four stages are in shared memory, not three.
+_PRODUCT_SMALL_STAGE_BYTES: Final = 12 << 10
+
 _THREADS: Final = NOMINAL.registers // 128
 """Threads of a multiprocessor: each then has 128 registers, enough for its share of a tile."""
 
@@ -34,7 +38,7 @@ _THREADS: Final = NOMINAL.registers // 128
 def product_launch(each: ProductPass, semiring: Semiring) -> Callable[[Sequence[int]], None]:
     """Choose cuBLAS or the tiled kernel, which takes tables of any layout."""
     least = min(cells_of(group) for group in each.groups[1:])
-    if semiring.name == "sum_product" and least >= DevicePolicy.current().cublas_least_cells:
+    if semiring.name == "sum_product" and least >= _CUBLAS_LEAST_CELLS:
         matmul = _MatmulLaunch(each, semiring)
         if matmul.direct:
             return matmul
@@ -58,7 +62,7 @@ def _tiled_launch(each: ProductPass, semiring: Semiring) -> Launch:
     }
     if tensor:
         constants |= {"TENSOR": 1, "WARP_ROWS": tile.warp_rows}
-    stages = 4 if stage <= DevicePolicy.current().product_small_stage_bytes else 3
+    stages = 4 if stage <= _PRODUCT_SMALL_STAGE_BYTES else 3
     for side, name in enumerate(("LEFT", "RIGHT")):
         loads = factor_loads(tiling, side, itemsize, deep)
         constants |= {f"{name}_VECTOR": loads.width, f"{name}_DEEP": int(loads.deep)}

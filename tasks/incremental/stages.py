@@ -20,6 +20,13 @@ from ..steps.step import Step
 from ..steps.streaming import StreamLoops
 from .propagation_policy import PropagationPolicy
 
+# Threads share a step with more cells than the first number if loops or a product are compiled for it, and
+# otherwise with more cells than the second number.
+_LOOPED_CELLS: Final = 1 << 15
+_MOST_LOOPED_CELLS: Final = 1 << 20
+# A part of a product has this multiple of ``grain_cells``, because a cell of a product takes less time.
+_PRODUCT_GRAINS: Final = 8
+
 # Small steps of sums of products as nested loops over strides, for compiled code to run. Pure: no values.
 
 _MOST_INPUTS = 64
@@ -57,8 +64,7 @@ def small_cells(steps: Sequence[Step]) -> int:
 def is_small(step: Step) -> bool:
     """Return whether a step is run as nested loops."""
     lowered, quick = step.lowered, step.lowered.quick
-    policy = PropagationPolicy.current()
-    most = policy.looped_cells if lowered.loops or lowered.product else policy.most_looped_cells
+    most = _LOOPED_CELLS if lowered.loops or lowered.product else _MOST_LOOPED_CELLS
     if quick is None or lowered.cells > most or len(step.inputs) > _MOST_INPUTS:
         return False
     return not quick.pairs or sum(nest.swept for nest in nests(quick)) <= 2 * most
@@ -219,7 +225,7 @@ def _large_loops(lowered: Lowered, loops: StreamLoops, threads: int) -> LargeSte
 def _large_product(lowered: Lowered, product: Product, threads: int) -> LargeStep:
     """Cut into ranges of batches or, where those are few, of rows in whole tiles."""
     axes, policy = lowered.axes, PropagationPolicy.current()
-    most = min(threads, -(-lowered.cells // (policy.product_grains * policy.grain_cells)))
+    most = min(threads, -(-lowered.cells // (_PRODUCT_GRAINS * policy.grain_cells)))
     batches, rows = cells_of(axes, product.batch), cells_of(axes, product.rows)
     by_batch = batches >= most
     parts = most if by_batch else min(most, -(-rows // TILE_ROWS))

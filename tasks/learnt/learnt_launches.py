@@ -19,6 +19,11 @@ from .launch_policy import LaunchPolicy
 from .predictors import Floats, Predictor, predictor_from
 from .step_features import FEATURES, features_of
 
+# Predicted share of a step's time that another launch must save: about the spread of repeated measurements.
+_LEAST_GAIN_SHARE: Final = 0.1
+# Kinds of steps whose choice is remembered.
+_REMEMBERED_STEPS: Final = 4096
+
 Place = Literal["cpu", "gpu"]
 RULES: Final = "rules"
 """The launch that the rules choose."""
@@ -77,7 +82,7 @@ class LearntLaunches:
         known = self._known
         new = [step for step in dict.fromkeys(steps) if step not in known]
         if new:
-            if len(known) + len(new) > LaunchPolicy.current().remembered_steps:
+            if len(known) + len(new) > _REMEMBERED_STEPS:
                 known.clear()
                 new = list(dict.fromkeys(steps))
             for step, row in zip(new, self.corrections(new), strict=True):
@@ -89,7 +94,7 @@ class LearntLaunches:
 def least_of(row: Floats) -> int:
     """Return which launch has the least time, the rules' unless another one gains enough."""
     best = int(row.argmin())
-    return best if row[best] < row[0] + log(1.0 - LaunchPolicy.current().least_gain_share) else 0
+    return best if row[best] < row[0] + log(1.0 - _LEAST_GAIN_SHARE) else 0
 
 
 def with_launches(given: Floats, launches: int) -> Floats:

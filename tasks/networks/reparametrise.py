@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
+from typing import Final
 
 import numpy as np
 
@@ -13,6 +14,15 @@ from .flat import Costs, Flags, Flat, Integers
 from .network_policy import NetworkPolicy
 from .srmp_numpy import Level, decode, forbid_tuples, level_numbers, levels_of, shift_back, sweep
 
+# Seconds of NumPy for a level of a sweep, for a cell, for a variable, and for a value of a table.
+_LEVEL_SECONDS: Final = 8e-5
+_VARIABLE_SECONDS: Final = 2e-5
+_EDGE_SECONDS: Final = 3e-5
+# Tables with more cells, counted once an axis, are not taken apart in NumPy.
+_LARGEST_CELLS: Final = 1 << 21
+# Sweeps until the bound stalls: seldom fewer.
+_LIKELY_SWEEPS: Final = 300
+
 _PATIENCE = Patience("tasks.networks.srmp", "sweep", compiling=6.0)
 
 
@@ -20,7 +30,7 @@ def remove_dominated(flat: Flat, pending: Flags, most_work: int) -> tuple[int, i
     """Remove values without support and values that are never better; see :func:`.dead_end_loops.remove_dominated`."""
     work = int(np.diff(flat.cells)[flat.function] @ flat.dims[flat.scope])
     policy = NetworkPolicy.current()
-    if _PATIENCE.ends(policy.edge_seconds * len(flat.scope) + policy.cell_seconds * work):
+    if _PATIENCE.ends(_EDGE_SECONDS * len(flat.scope) + policy.cell_seconds * work):
         from . import dead_end_loops
 
         found: tuple[int, int, int, int] = compiled_or(
@@ -56,11 +66,11 @@ class Loops:
     def _compiled(self, rounds: int) -> bool:
         """Whether rounds over all levels had better be compiled."""
         policy = NetworkPolicy.current()
-        if self._cells > policy.largest_cells:
+        if self._cells > _LARGEST_CELLS:
             return _PATIENCE.ends(np.inf)
         levels = int(self._numbers.max(initial=0))
-        of_round = policy.level_seconds * levels + policy.cell_seconds * self._cells
-        return _PATIENCE.ends(rounds * of_round, policy.likely_sweeps * of_round)
+        of_round = _LEVEL_SECONDS * levels + policy.cell_seconds * self._cells
+        return _PATIENCE.ends(rounds * of_round, _LIKELY_SWEEPS * of_round)
 
     def sweep(
         self, flat: Flat, shifts: Costs, grain: float, constant: float, limit: float, count: int
@@ -100,7 +110,7 @@ class Loops:
     def decode(self, flat: Flat, order: Integers, states: Integers) -> None:
         """See :func:`.srmp.decode`."""
         edges = len(flat.scope) if (states < 0).any() else 0
-        if not _PATIENCE.ends(NetworkPolicy.current().variable_seconds * (len(states) + edges)):
+        if not _PATIENCE.ends(_VARIABLE_SECONDS * (len(states) + edges)):
             decode(flat, order, states)
             return
         from . import srmp

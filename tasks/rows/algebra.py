@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,10 @@ from .memory_account import MemoryAccount, RowsNoRoomError, possible, rows_bytes
 from .numpy_rows import product
 from .ordering import Ranges, gathered, union, within
 from .relation import Dense, Relation, Table, from_dense, restricted, to_dense
+
+# Arrays are multiplied before a join reads them up to this number of cells, or one cell for this number of rows.
+_MULTIPLIED_CELLS: Final = 1 << 13
+_ROWS_OF_A_CELL: Final = 16
 
 Array = NDArray[Any]
 
@@ -157,8 +161,7 @@ class Representation:
         """Multiply small arrays of the host with each other: a join reads every input for each of its rows."""
         groups: list[tuple[Keys, list[Dense]]] = []
         others: list[Table] = []
-        policy = RowPolicy.current()
-        most = max(policy.multiplied_cells, max(map(len, tables)) // policy.rows_of_a_cell)
+        most = max(_MULTIPLIED_CELLS, max(map(len, tables)) // _ROWS_OF_A_CELL)
         for table in sorted(tables, key=len, reverse=True):
             if not isinstance(table, Dense) or len(table) > most or is_device(table.values):
                 others.append(table)

@@ -18,6 +18,11 @@ from .keys import Keys
 from .memory_account import MemoryAccount, rows_bytes
 from .relation import Dense, Relation, Table, from_dense, on_host, restricted
 
+# To find a best joint state, this number of joint states is compared at once, and this number of rows of a join is
+# made. With little memory the number is smaller, but at least the second number.
+_BEST_JOINT_STATES: Final = 1 << 18
+_BEST_LEAST_STATES: Final = 1 << 8
+
 # Sums in another order differ by less than this part of their terms.
 _ROUNDING: Final = 1e-9
 
@@ -47,13 +52,13 @@ def best_row(
         An upper bound on the least sum: rows that cannot be part of such a sum are not joined.
     """
     states: dict[int, int] = {}
-    policy, given = RowPolicy.current(), [*tables]
+    given = [*tables]
     for group in _components(given if most == inf else _part_of_sums(given, semiring, most)):
         scope = {v: d for table in group for v, d in table.keys.sizes.items() if d > 1}
         inputs = _with_rows(_fewer(group, semiring), semiring)
-        block = policy.best_joint_states
+        block = _BEST_JOINT_STATES
         if room is not None:
-            block = max(policy.best_least_states, min(room.block_rows(inputs), block))
+            block = max(_BEST_LEAST_STATES, min(room.block_rows(inputs), block))
         found = least_row(inputs, Keys(tuple(scope), tuple(scope.values())), semiring, block)
         states.update(dict.fromkeys(scope, 0) if found is None else found)
     return states

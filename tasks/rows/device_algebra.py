@@ -27,6 +27,11 @@ from .memory_account import LargeJoinError
 from .relation import Dense, Relation, Table, on_host
 from .scaled_rows import ScaledRows, SumProductRows, values_of, with_values
 
+# How much more a device gains where it loops over cells than where it joins.
+_DEVICE_LOOP_GAIN: Final = 2
+# Loops over tables on the device with at most this multiple of ``small_cells`` end before a join is launched.
+_DEVICE_SHORT_LOOPS: Final = 1 << 12
+
 T = TypeVar("T")
 
 # Loops over fewer cells need next to nothing besides their tables.
@@ -62,10 +67,10 @@ class DeviceChoice(Representation):
         if not _any_there(tables):
             return super()._is_short(step, tables)
         policy = RowPolicy.current()
-        return step.lowered.cells <= policy.device_short_loops * policy.small_cells
+        return step.lowered.cells <= _DEVICE_SHORT_LOOPS * policy.small_cells
 
     def _cells_of_a_row(self, tables: Sequence[Table]) -> int:
-        return super()._cells_of_a_row(tables) * (RowPolicy.current().device_loop_gain if _any_there(tables) else 1)
+        return super()._cells_of_a_row(tables) * (_DEVICE_LOOP_GAIN if _any_there(tables) else 1)
 
     def placed(self, step: Step, tables: Sequence[Table]) -> Sequence[Table]:
         """Return the inputs of a loop over all cells where it runs."""
@@ -229,7 +234,7 @@ class DeviceRowsProgram(DeviceProgram[T]):
         for step in self.steps:
             joined = prod([share.get(i, 1.0) for i in step.inputs])
             cells, out_bytes = step.lowered.cells, step.lowered.out_cells * choice.semiring.itemsize
-            looped = joined * policy.device_loop_gain * policy.cells_of_a_row >= 1.0
+            looped = joined * _DEVICE_LOOP_GAIN * policy.cells_of_a_row >= 1.0
             if looped and cells >= choice.places.least_cells and out_bytes <= choice.room.nbytes:
                 choice.places.prepared(step)
             share[step.node] = min(1.0, joined * min(cells // step.lowered.out_cells, _MANY))

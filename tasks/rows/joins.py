@@ -7,11 +7,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import takewhile
 from math import prod
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
-from ..steps.row_policy import RowPolicy
 from ..steps.semiring import Semiring
 from .keys import Keys, Words
 from .ordering import (
@@ -28,6 +27,12 @@ from .ordering import (
 )
 from .relation import Dense, Relation, Table, empty, from_dense, gathers
 from .row_backend import backend_of
+
+# This number of rows that are only multiplied with arrays, and summed in their order, fits in the memory of one
+# sorted row.
+_ROWS_IN_PLACE: Final = 4
+# Sorting a row takes as long as looking up this number of keys.
+_SORTING_ROWS: Final = 3
 
 
 def _ignored(_: int) -> None:
@@ -248,7 +253,7 @@ def _assembled(
     """Return the sum of a chain's blocks."""
     missing = disorder(chain.order, chain.scope)
     if not missing.mask.any() and all(isinstance(stage, _DenseFactor) for stage in chain.stages):
-        budget_rows *= RowPolicy.current().rows_in_place
+        budget_rows *= _ROWS_IN_PLACE
     assembly = Assembly(semiring, budget_rows, most_rows)
     summed = isinstance(chain.stages[-1] if chain.stages else None, _Meeting) and not missing.mask.any()
     for words, values, follows in chain.blocks(_JoinMaking(semiring, budget_rows, on_join, summed)):
@@ -342,7 +347,7 @@ def _likeness(table: Relation, relations: Sequence[Relation], scope: Keys) -> tu
     rows = len(table)
     for other in relations:
         if other is not table and not order_holds(other.keys, layout(other.keys, shared(table.keys, other.keys))):
-            rows += RowPolicy.current().sorting_rows * len(other)
+            rows += _SORTING_ROWS * len(other)
     begins = not {*scope.varying[:1]}.isdisjoint(table.keys.fields)
     return len(leading(table.keys, scope)), begins, -rows
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import accumulate
 from operator import mul
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,10 @@ from ..cpu.threads import share, split
 from ..gpu.arrays import on_host
 from ..steps.row_policy import RowPolicy
 from .keys import Keys, Words, offsets, repacked
+
+# For a layer, and for one of its expanded rows.
+_LAYER_SECONDS: Final = 3e-4
+_LAYER_CELL_SECONDS: Final = 4e-7
 
 Costs = NDArray[np.float64]
 Origin = NDArray[np.uint32]
@@ -333,7 +337,7 @@ def _quickest(
     cells, policy = len(rows) * layer.d, RowPolicy.current()
     if cells > policy.plain_cells:
         return next_rows(rows, layer, upper, most, space, spare, threads)
-    if _PATIENCE.ends(policy.layer_seconds + cells * policy.layer_cell_seconds):
+    if _PATIENCE.ends(_LAYER_SECONDS + cells * _LAYER_CELL_SECONDS):
         return compiled_or(
             lambda: next_rows(rows, layer, upper, most, space, spare, threads),
             lambda: next_rows_numpy(rows, layer, upper, most),

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import inf
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 from weakref import ref
 
 from ..steps.row_policy import RowPolicy
@@ -16,6 +16,12 @@ from .keys import Keys
 from .ordering import TooManyRowsError
 from .relation import Dense, Relation, Table
 from .row_backend import backend_of
+
+# Words of 8 bytes that a row of a join takes while it is made and sorted, and those for each word of its key.
+_WORKING_WORDS: Final = 10
+_WORKING_KEY_WORDS: Final = 6
+# With room for fewer rows at a time a join is refused.
+_LEAST_BLOCK_ROWS: Final = 1 << 8
 
 T = TypeVar("T", bound=Any)
 
@@ -47,8 +53,7 @@ def join_row_bytes(inputs: Sequence[Table]) -> int:
     words = Keys(tuple(dims), tuple(dims.values())).n_words
     known = {v for table in inputs if isinstance(table, Relation) for v in table.keys.variables}
     making = sum(isinstance(table, Relation) or not known.issuperset(table.keys.variables) for table in inputs)
-    policy = RowPolicy.current()
-    return making * 8 * (policy.working_words + policy.working_key_words * words)
+    return making * 8 * (_WORKING_WORDS + _WORKING_KEY_WORDS * words)
 
 
 def copied_bytes(inputs: Sequence[Table], semiring: Semiring) -> int:
@@ -231,8 +236,8 @@ class MemoryAccount:
         out = Keys(tuple(axes), tuple([dims[v] for v in axes])).n_words * 8 + semiring.itemsize
         policy = RowPolicy.current()
         block, most = free // (2 * block_row), free // (2 * policy.merged_copies * (out + 8))
-        if block < policy.least_block_rows:
-            needed = 2 * policy.least_block_rows * block_row
+        if block < _LEAST_BLOCK_ROWS:
+            needed = 2 * _LEAST_BLOCK_ROWS * block_row
             raise RowsNoRoomError(scope if needed <= self.nbytes else (), self.nbytes - free + needed, self.nbytes)
         each = len(inputs) / max(sum(isinstance(table, Relation) for table in inputs), 1)
 

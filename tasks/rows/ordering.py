@@ -12,11 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..steps.caches import Memo
-from ..steps.row_policy import RowPolicy
 from ..steps.semiring import Semiring
 from .keys import Keys, Words
 from .relation import Dense, Relation, Table
 from .row_backend import backend_of
+
+# At most this number of runs is merged pairwise; for more runs, sorting their rows together is faster.
+_MERGED_RUNS: Final = 16
 
 #: Layouts, and moves of keys between layouts: the same for all slices of a plan. Not counted in the memory limit of a
 #: run.
@@ -135,7 +137,7 @@ def merged(parts: Sequence[Relation], semiring: Semiring) -> Relation:
     if len(parts) == 1:
         return parts[0]
     backend, keys = backend_of(parts[0].words), parts[0].keys
-    if len(parts) > RowPolicy.current().merged_runs:
+    if len(parts) > _MERGED_RUNS:
         whole = concatenated(parts)
         return gathered(keys, whole.words, whole.values, semiring)
     in_order = np.zeros(keys.n_words, np.uint64)

@@ -11,7 +11,8 @@ from typing import Any, ClassVar, Self
 class Policy:
     """Base of the rooms' tuned numbers.
 
-    A room derives one frozen dataclass, whose fields have defaults, units in their names and reasons beside them. Code
+    A room derives one frozen dataclass, whose fields have defaults, units in their names and reasons beside them. Each
+    field is one that a test or a bench sets; other numbers are constants beside the code that uses them. Code
     reads ``RowPolicy.current().merged_rows``; a test or an experiment puts another value in force for a while with
     ``with RowPolicy.using(merged_rows=4): …``, in all threads of this process.
     """

@@ -20,45 +20,23 @@ class RowPolicy(Policy):
         A row of a join takes as long as this number of cells of a loop.
     array_share : float
         A table is an array of all cells if the array takes at most this multiple of the bytes of its rows; 0: never.
-    multiplied_cells, rows_of_a_cell : int
-        Arrays are multiplied before a join reads them up to this number of cells, or one cell for this number of rows.
-    working_words, working_key_words : int
-        Words of 8 bytes that a row of a join takes while it is made and sorted, and those for each word of its key.
-    rows_in_place : int
-        This number of rows that are only multiplied with arrays, and summed in their order, fits in the memory of one
-        sorted row.
     merged_copies : int
         A result takes this multiple of its rows, and their places, while it is merged from the results of blocks.
-    merged_runs : int
-        At most this number of runs is merged pairwise; for more runs, sorting their rows together is faster.
-    least_block_rows : int
-        With room for fewer rows at a time a join is refused.
-    sorting_rows : int
-        Sorting a row takes as long as looking up this number of keys.
     few_rows : int
         Fewer rows at a time are done in NumPy before a compiled loop is called.
     warm_rows, cold_rows : int
         NumPy processes this number of rows in the time of loading compiled loops, with the compiler loaded or not.
     block_rows : int
         Rows of a block, which stay in the second-level cache.
-    table_cells, table_cells_a_row : int
+    table_cells : int
         A table of all keys has at most this number of cells, or this multiple of its rows, on the host.
-    best_joint_states, best_least_states : int
-        To find a best joint state, this number of joint states is compared at once, and this number of rows of a join
-        is made. With little memory the number is smaller, but at least the second number.
     plain_cells : int
         Layers of more expanded rows are not run in NumPy, which takes this long:
-    layer_seconds, layer_cell_seconds : float
-        For a layer, and for one of its expanded rows.
     shared_rows, shared_cells : int
         A thread sorts or expands at least this number of rows.
     device_rows : int
         Tables with fewer rows together, or joins with fewer at a time, are joined on the host: a join on a device takes
         a dozen launches, and waits for some of them.
-    device_loop_gain : int
-        How much more a device gains where it loops over cells than where it joins.
-    device_short_loops : int
-        Loops over tables on the device with at most this multiple of ``small_cells`` end before a join is launched.
     device_shared_joins : int
         Joins that have more rows than this, before they are reduced, are done by ranges of keys on all devices that a
         run has. Beginning with threads takes 5 ms, and tables go from device to device at 390 GB/s, while one H100
@@ -71,30 +49,15 @@ class RowPolicy(Policy):
     small_cells: int = 1 << 10
     cells_of_a_row: int = 50
     array_share: float = 1.0
-    multiplied_cells: int = 1 << 13
-    rows_of_a_cell: int = 16
-    working_words: int = 10
-    working_key_words: int = 6
-    rows_in_place: int = 4
     merged_copies: int = 5
-    merged_runs: int = 16
-    least_block_rows: int = 1 << 8
-    sorting_rows: int = 3
     few_rows: int = 256
     warm_rows: int = 1 << 19
     cold_rows: int = 1 << 21
     block_rows: int = 1 << 14
     table_cells: int = 1 << 14
-    table_cells_a_row: int = 4
-    best_joint_states: int = 1 << 18
-    best_least_states: int = 1 << 8
     plain_cells: int = 1 << 17
-    layer_seconds: float = 3e-4
-    layer_cell_seconds: float = 4e-7
     shared_rows: int = 1 << 15
     shared_cells: int = 1 << 16
     device_rows: int = 1 << 14
-    device_loop_gain: int = 2
-    device_short_loops: int = 1 << 12
     device_shared_joins: int = 1 << 29
     device_spare_rows: int = 1 << 20

@@ -30,8 +30,6 @@ class SweepPolicy(Policy):
         Cells of all tables from which draws on a device are taken: 1 GB; the host has at most twice as many.
     walked_draws_there : int
         The same on a device, which they fill four times: a thread takes four, and 270,000 are resident.
-    walked_a_second : int
-        Variables of draws that a core draws in a second: 38 to 45 million of munin3 and pigs, fewer of large tables.
     least_walk_seconds : float
         Walks that take a core less stay on the host, where their tables are made.
     tries_a_draw : int
@@ -43,16 +41,8 @@ class SweepPolicy(Policy):
         Maximum number of cells of such tables together: with their places they take 24 bytes each, 6 MB.
     slices_one_by_one : int
         Slices whose tables are taken one by one: to find all places takes as long as four of them.
-    packed_table_cells, pack_cells : int
-        Tables of at most so many cells are copied side by side, so many cells at most: as leaf tables are that are made
-        together. Of larger ones a copy takes longer than Python does.
-    pilot_draws : int
-        Draws that tell how many of a temperature are kept, where only those below a cost are wanted.
     enough_kept : float
         Share of the draws that are kept from which on no other temperature is looked for.
-    tempering_sweeps, halving_sweeps : int
-        Sweeps at colder and colder temperatures, each four times as cold, until draws are below the cost in the mean,
-        and between the last two of them.
     batch_draws : int
         Draws that are done together: their rows of 20 states stay in a cache of 2 MB.
     """
@@ -65,16 +55,10 @@ class SweepPolicy(Policy):
     walked_draws: int = 1 << 16
     drawn_cells_there: int = 1 << 27
     walked_draws_there: int = 1 << 20
-    walked_a_second: int = 20_000_000
     least_walk_seconds: float = 0.2
     tries_a_draw: int = 1000
     sliced_cells: int = 1 << 12
     sliced_together: int = 1 << 18
     slices_one_by_one: int = 4
-    packed_table_cells: int = 1 << 10
-    pack_cells: int = 1 << 16
-    pilot_draws: int = 256
     enough_kept: float = 0.25
-    tempering_sweeps: int = 20
-    halving_sweeps: int = 2
     batch_draws: int = 1 << 13

@@ -6,13 +6,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, chain
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..steps.sweep_policy import SweepPolicy
 from .scaled import Scaled
+
+# Tables of at most so many cells are copied side by side, so many cells at most: as leaf tables are that are made
+# together. Of larger ones a copy takes longer than Python does.
+_PACKED_TABLE_CELLS: Final = 1 << 10
+_PACK_CELLS: Final = 1 << 16
 
 Array = NDArray[Any]
 
@@ -62,13 +66,12 @@ class TablePack:
 
 def packed(tables: Mapping[int, Array]) -> list[TablePack]:
     """Copy small flat tables side by side; large ones are packs of their own, not copied."""
-    policy = SweepPolicy.current()
     packs, some, cells = [], list[int](), 0
     for node, table in tables.items():
-        if table.size > policy.packed_table_cells:
+        if table.size > _PACKED_TABLE_CELLS:
             packs.append(TablePack((node,), (table.size,), table))
             continue
-        if cells + table.size > policy.pack_cells:
+        if cells + table.size > _PACK_CELLS:
             packs.append(_beside(tables, some))
             some, cells = [], 0
         some.append(node)

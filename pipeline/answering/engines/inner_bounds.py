@@ -46,6 +46,28 @@ from .model_left import OuterFunctions
 from .outer_search import OuterSearch, outer_search
 from .strategy_policy import OuterPolicy
 
+# An optimum of one round takes at most this part of the time that is left; the first one, of all variables, that.
+_OPTIMUM_SHARE: Final = 0.3
+_FIRST_SHARE: Final = 0.1
+# The passes of one size take at most this part of it.
+_PASSING_SHARE: Final = 0.4
+# Passes in a row with little gain that end the passes. A size starts only if there is time for this many passes.
+_VAIN_PASSES: Final = 6
+_LEAST_PASSES: Final = 3
+# Part of the time in which mini-buckets grow, and the part of it for searches below the bound of each size.
+# Afterwards one search continues below the best bound.
+_BOUNDING_SHARE: Final = 0.6
+_SEARCHING_SHARE: Final = 0.2
+# The search's loops are waited for in this part of the time that is left.
+_COMPILING_SHARE: Final = 0.5
+# Seconds of a search's first round; each round takes twice as long as the last. Half of a round evaluates the
+# states that the search prefers, and looks for better states near the best.
+_FIRST_SEARCH_SECONDS: Final = 0.3
+# Better states are looked for in this part of the time that is left, after each round.
+_CLIMBING_SHARE: Final = 0.1
+# Without a time limit, the last climbs end after this many failures in a row.
+_VAIN_CLIMBS: Final = 10
+
 # Optima of products, as logarithms, are moved outwards by this part, and a bound so close to a sum is that sum.
 _OUTWARD: Final = 1e-9
 _ITEM_BYTES: Final = 8
@@ -84,7 +106,7 @@ class InnerBounds:
         policy, seconds = OuterPolicy.current(), self.asking.effort.time
         seconds = policy.seconds if seconds is None else seconds
         self._end = self.asking.started + seconds
-        self.until = self.asking.started + policy.bounding_share * seconds
+        self.until = self.asking.started + _BOUNDING_SHARE * seconds
 
     def run(self) -> Result:
         """Let mini-buckets grow, and return the bounds on the best value.
@@ -106,15 +128,15 @@ class InnerBounds:
                 return self._found()
             search = LossSearch(mixed, self._search, self._sums, self._memory // 8)
             if self.best is None:  # no states have been possible so far
-                self._take_best(OuterPolicy.current().optimum_share)
-            self._climb(OuterPolicy.current().climbing_share, start=mixed.decoded())
+                self._take_best(_OPTIMUM_SHARE)
+            self._climb(_CLIMBING_SHARE, start=mixed.decoded())
             if not self.is_close:
                 states: dict[str, str | int] | None = None
                 with self._if_compiled():
                     states = self._improve(self.outer.model(self._functions(*mixed.left(count))))
                 start = None if states is None else self._places(states)
-                self._climb(OuterPolicy.current().climbing_share, start=start)
-            self._search_losses(search, OuterPolicy.current().searching_share)
+                self._climb(_CLIMBING_SHARE, start=start)
+            self._search_losses(search, _SEARCHING_SHARE)
             tightest = search if tightest is None or search.bound <= tightest.bound else tightest
             if search.finished:  # its messages are dropped, because larger mini-buckets follow
                 self.until = self._end
@@ -144,13 +166,13 @@ class InnerBounds:
 
     def _search_losses(self, search: LossSearch, share: float) -> None:
         """Look for the states that lose least of a bound, for a part of the time that is left."""
-        now, policy = time.perf_counter(), OuterPolicy.current()
-        until, compiling = now + share * (self.until - now), policy.compiling_share * (self._end - now)
+        now = time.perf_counter()
+        until, compiling = now + share * (self.until - now), _COMPILING_SHARE * (self._end - now)
         if not self.possible or self.is_close or now > until:
             return
         with self._if_compiled(), compiled_until(compiling):
             search.compile()
-        seconds = policy.first_search_seconds
+        seconds = _FIRST_SEARCH_SECONDS
         with self._if_compiled(), compiled_until(0.0):
             while self.possible and time.perf_counter() < until and not (search.finished or self.is_close):
                 self._search_round(search, min(until, time.perf_counter() + seconds))
@@ -211,13 +233,13 @@ class InnerBounds:
 
     def _has_time(self, split: Partition) -> bool:
         """Whether there is time for some passes, which take as long for each cell as they did before."""
-        policy, left = OuterPolicy.current(), self.until - time.perf_counter()
-        return policy.least_passes * _pass_cells(split) * self._cell_seconds < policy.passing_share * left
+        left = self.until - time.perf_counter()
+        return _LEAST_PASSES * _pass_cells(split) * self._cell_seconds < _PASSING_SHARE * left
 
     def _passes(self, split: Partition) -> MixedBound:
         """Take the bound of mini-buckets, made better while there is time for that."""
         start, passes = time.perf_counter(), 1
-        until = start + OuterPolicy.current().passing_share * max(self.until - start, 0.0)
+        until = start + _PASSING_SHARE * max(self.until - start, 0.0)
 
         def late() -> bool:
             nonlocal passes
@@ -225,7 +247,7 @@ class InnerBounds:
             return time.perf_counter() > until
 
         mixed = MixedBound(split, self._costs, self.search_variables)
-        above = mixed.improve(late, OuterPolicy.current().vain_passes)
+        above = mixed.improve(late, _VAIN_PASSES)
         self._cell_seconds = (time.perf_counter() - start) / passes / _pass_cells(split)
         self.possible = above > -math.inf
         if self.possible:
@@ -285,8 +307,8 @@ class InnerBounds:
             self.upper, self.above = most + _OUTWARD, "the total"
             modes = modes_along(asked.model.functions, asked.model.dims, asked.hard)
             self._take_states({asked.model.names[v]: asked.model.label(v, modes[v]) for v in self.outer.outer})
-        self._take_best(OuterPolicy.current().first_share)
-        self._climb(OuterPolicy.current().first_share)
+        self._take_best(_FIRST_SHARE)
+        self._climb(_FIRST_SHARE)
 
     def _take_best(self, share: float) -> None:
         """Take the states of the best assignment of all variables that a part of the time finds."""
@@ -322,7 +344,7 @@ class InnerBounds:
         """Look for better states than some, or than the best ones, for a part of the time that is left."""
         now = time.perf_counter()
         if self.possible and not self.is_close and now <= self.until:
-            vain = None if endless else OuterPolicy.current().vain_climbs
+            vain = None if endless else _VAIN_CLIMBS
             self._climb_until(now + share * (self.until - now), vain, start)
 
     def _climb_until(self, until: float, vain: int | None, start: dict[int, int] | None = None) -> None:
@@ -361,7 +383,7 @@ class InnerBounds:
 
     def _improve(self, model: Model) -> dict[str, str | int] | None:
         """Take the optimum of a model that is worth at least the sums, and the sum of its states; return these."""
-        found = self._optimum(question_of(model, "optimum"), OuterPolicy.current().optimum_share)
+        found = self._optimum(question_of(model, "optimum"), _OPTIMUM_SHARE)
         self.possible = found.status != "infeasible"
         above = found.proof.upper if found.proof is not None else found.log10
         if found.assignment is not None:

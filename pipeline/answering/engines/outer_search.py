@@ -30,6 +30,9 @@ from ...preprocessing.preprocess import Network
 from ...queries.arithmetic import ScaledPartition
 from .strategy_policy import OuterPolicy
 
+# States that are changed at random when no single change is better.
+_KICKED_STATES: Final = 4
+
 Array = NDArray[Any]
 # A sum is better only if its natural logarithm is greater by at least this.
 _BETTER: Final = 1e-9
@@ -137,9 +140,7 @@ class OuterSearch:
             if stop() or vain == patience:
                 return best
             here = dict(best)
-            for v in self._rng.choice(
-                self.outer, min(OuterPolicy.current().kicked_states, len(self.outer)), replace=False
-            ).tolist():
+            for v in self._rng.choice(self.outer, min(_KICKED_STATES, len(self.outer)), replace=False).tolist():
                 here[v] = int(self._rng.integers(self.network.dims[v]))
             value = self.value(here)
 

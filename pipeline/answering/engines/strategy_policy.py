@@ -188,12 +188,6 @@ class OuterPolicy(Policy):
     ----------
     bits : tuple of int
         The tables that are left may have 2^bits cells, round by round: bounds become tighter, and cost more.
-    optimum_share, first_share : float
-        An optimum of one round takes at most this part of the time that is left; the first one, of all variables, that.
-    passing_share : float
-        The passes of one size take at most this part of it.
-    vain_passes, least_passes : int
-        Passes in a row with little gain that end the passes. A size starts only if there is time for this many passes.
     circuit_share : float
         A search of clauses that decides outer variables first takes at most this part of the time that is left: of
         bw_p24_6 it takes 0.8 s, and bounds are open after a minute.
@@ -201,44 +195,18 @@ class OuterPolicy(Policy):
         Fixed cost of a mini-bucket in a pass, in cells of equal time.
     seconds : float
         All of it, where only a gap was given.
-    bounding_share, searching_share : float
-        Part of the time in which mini-buckets grow, and the part of it for searches below the bound of each size.
-        Afterwards one search continues below the best bound.
-    compiling_share : float
-        The search's loops are waited for in this part of the time that is left.
-    first_search_seconds : float
-        Seconds of a search's first round; each round takes twice as long as the last. Half of a round evaluates the
-        states that the search prefers, and looks for better states near the best.
-    climbing_share : float
-        Better states are looked for in this part of the time that is left, after each round.
-    vain_climbs : int
-        Without a time limit, the last climbs end after this many failures in a row.
     most_step_cells : int
         A sum that sweeps more cells is no step of a search.
     swept_cells : int
         Minimum cells of an unlimited search. It decides whether compiled loops pay.
-    kicked_states : int
-        States that are changed at random when no single change is better.
     """
 
     bits: tuple[int, ...] = tuple(range(12, 40, 2))
-    optimum_share: float = 0.3
-    first_share: float = 0.1
-    passing_share: float = 0.4
-    vain_passes: int = 6
-    least_passes: int = 3
     circuit_share: float = 0.125
     bucket_cells: int = 2000
     seconds: float = 60.0
-    bounding_share: float = 0.6
-    searching_share: float = 0.2
-    compiling_share: float = 0.5
-    first_search_seconds: float = 0.3
-    climbing_share: float = 0.1
-    vain_climbs: int = 10
     most_step_cells: int = 1 << 24
     swept_cells: int = 1 << 28
-    kicked_states: int = 4
 
 
 POLICY: Final = StrategyPolicy()

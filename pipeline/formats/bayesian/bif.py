@@ -5,17 +5,20 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass, field
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import shorten
 from ...models.model import Function, Model
-from ..format_policy import FormatPolicy
 from ..text.source import Source
 from ..text.tables import full_table
 from ..text.tokens import Tokens
 from .network_checks import Properties, checked, is_rounded, listed
+
+# A `default` row may stand for this many entries, or else for three times as many as are written out.
+_DEFAULT_CELLS: Final = 1024
 
 # Commas only separate. A word may hold '<', '-', '/' and anything else that is not punctuation. Comments may stand
 # directly behind a word, but not within an address.
@@ -222,7 +225,7 @@ class BifReader:
         return (*notes, f"tables of {names} list their own states slowest: only so do rows sum to 1")
 
     def _check_default(self, block: ProbabilityBlock, cells: int, listed: int) -> None:
-        if cells > max(4 * listed, FormatPolicy.current().default_cells):
+        if cells > max(4 * listed, _DEFAULT_CELLS):
             expected = f"at least a quarter of the {cells} probabilities beside a default"
             raise self.tokens.fail(block.at, expected, f"{listed}")
 

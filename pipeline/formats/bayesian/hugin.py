@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import FormatError, shorten
 from ...models.model import Function, Model
-from ..format_policy import FormatPolicy
 from ..text.source import Source
 from ..text.tables import cell_count, full_table
 from ..text.tokens import Tokens
 from .network_checks import checked, listed, passed_over
+
+# A potential without data is uniform; it may not claim more entries than this.
+_UNIFORM_CELLS: Final = 1 << 20
 
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[(){};=|]|[^\s(){};=|"]+|"', re.DOTALL)
 # A float in a list, and in the table that is made of it.
@@ -174,11 +177,10 @@ class _HuginReader:
             raise self.tokens.fail(start, "matching parentheses", "an unclosed one")
 
     def _uniform(self, at: int, cells: int, width: int) -> NDArray[np.float64]:
-        policy = FormatPolicy.current()
         self.uniform.append(self.tokens.peek(at + 2))
         self.uniform_cells += cells
-        if self.uniform_cells > policy.uniform_cells:
-            expected = f"at most {policy.uniform_cells} entries in potentials without data"
+        if self.uniform_cells > _UNIFORM_CELLS:
+            expected = f"at most {_UNIFORM_CELLS} entries in potentials without data"
             raise self.tokens.fail(at, expected, f"{self.uniform_cells} entries")
         return np.full(cells, 1 / width)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,9 +26,13 @@ from ..decimal_costs import (
     scaled_array,
     scaled_bound,
 )
-from ..format_policy import FormatPolicy
 from ..text.source import Source
 from ..text.tables import MAX_AXES, cell_count, tuple_table
+
+# Most parts of expressions that are evaluated on columns; more would take minutes.
+_EXPRESSION_WORK: Final = 1 << 36
+# A part that Python evaluates takes as long as this many.
+_PYTHON_WORK: Final = 32
 
 # Bytes of a variable with its agent, of a state, of a function without its costs, and of a cost while it is text.
 _VARIABLE_BYTES = 512
@@ -152,11 +157,10 @@ class Draft:
 
     def take_work(self, line: int, count: int, parts: int, *, python: bool = False) -> None:
         """Count the work of an expression with ``parts`` parts that will be evaluated ``count`` times."""
-        policy = FormatPolicy.current()
-        unit = policy.python_work if python else 1
+        unit = _PYTHON_WORK if python else 1
         self.work += count * parts * unit
-        if self.work > policy.expression_work:
-            most = f"expressions that evaluate at most {format_count(policy.expression_work // unit)} parts in all"
+        if self.work > _EXPRESSION_WORK:
+            most = f"expressions that evaluate at most {format_count(_EXPRESSION_WORK // unit)} parts in all"
             raise self.fail(line, most, f"one of {format_count(parts)} parts for {format_count(count)} assignments")
 
     def dcop(self) -> Dcop:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,13 @@ from ..text.xml import Element
 from .draft import Draft, Given
 from .expression_arithmetic import ExpressionError
 from .functional_expressions import ExpressionTerm, Range, parse_functional
+
+# Most parts of predicates that are evaluated; more would take ten seconds or longer.
+_PREDICATE_WORK: Final = 1 << 32
+# Assignments of the sample that tells whether a predicate holds rarely.
+_PREDICATE_SAMPLE: Final = 4096
+# Rows are kept where they are at most one part in this many of all assignments.
+_PREDICATE_ROWS_PART: Final = 8
 
 _INTEGER = re.compile(r"[+-]?\d{1,18}")
 
@@ -96,12 +103,11 @@ def _wrong(draft: Draft, line: int, name: str, error: ExpressionError) -> Format
 
 def tabulated(name: str, element: Element, scope: Sequence[int], intension: Intension, draft: Draft) -> Given:
     """Return the costs of a constraint that refers to an intension, with a default where few differ from it."""
-    policy = FormatPolicy.current()
     bound, ranges = _bound(element, intension, draft)
     dims = [draft.dims[v] for v in scope]
     count = cell_count(scope, draft.dims)
-    if count * intension.term.size > policy.predicate_work:
-        most = policy.predicate_work // intension.term.size
+    if count * intension.term.size > _PREDICATE_WORK:
+        most = _PREDICATE_WORK // intension.term.size
         expected = f"a scope of at most {most:,} assignments for {shorten(intension.name)!r}"
         raise draft.fail(element.line, expected, f"one of {format_count(count)}")
     draft.take_work(element.line, count, intension.term.size)
@@ -150,11 +156,11 @@ def _table(name: str, bound: _Bound, scope: tuple[int, ...], dims: Sequence[int]
     count = cell_count(range(len(dims)), dims)
     default, listed = 0, count
     if count > policy.predicate_cells:
-        sample = np.arange(policy.predicate_sample, dtype=np.int64) * (count // policy.predicate_sample)
+        sample = np.arange(_PREDICATE_SAMPLE, dtype=np.int64) * (count // _PREDICATE_SAMPLE)
         seen, often = np.unique(bound.costs(sample, dims), return_counts=True)
         default = int(seen[often.argmax()])
         listed = sum(int((costs != default).sum()) for _, costs in _blocks(bound, dims, count))
-    if (count <= policy.predicate_cells or listed * policy.predicate_rows_part > count) and len(scope) <= MAX_AXES:
+    if (count <= policy.predicate_cells or listed * _PREDICATE_ROWS_PART > count) and len(scope) <= MAX_AXES:
         draft.source.allowance.take(8 * count, f"a table of {count} costs", for_now=16 * count)
         dense = np.concatenate([costs for _, costs in _blocks(bound, dims, count)])
         return Given(name, bound.line, scope, dense)

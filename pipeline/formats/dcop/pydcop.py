@@ -15,7 +15,7 @@ import numpy as np
 from ...errors import FormatError, ModelError, encodable, shorten
 from ...models.dcop import Dcop, External, amount_fault
 from ..decimal_costs import Number
-from ..format_policy import FormatPolicy
+from ..format_policy import WRITTEN_ENTRIES
 from ..text.source import Source, check_deadline
 from ..text.tables import cell_count
 from ..text.written_words import WrittenFile, WrittenWords, cost_text, highest_costs, lost_top, words_of
@@ -204,7 +204,7 @@ class _PydcopReader:
         costs: list[Number] = []
         try:
             given = {each: bounded(fixed[each]) for each in expression.names if each in fixed}
-            block = FormatPolicy.current().written_entries
+            block = WRITTEN_ENTRIES
             for number, values in enumerate(product(*(self.domains[each].computable for each in names))):
                 if number % block == 0:
                     check_deadline()

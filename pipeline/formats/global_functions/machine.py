@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,9 @@ from numpy.typing import NDArray
 from ...models.function import FORBIDDEN
 from ..format_policy import FormatPolicy
 from ..text.source import check_deadline
+
+# Most moves between such states that are tried, of a counter or as long as its; more would take seconds.
+_MACHINE_MOVES: Final = 1 << 21
 
 State = Any
 """The machine's state between two readings; hashable."""
@@ -117,7 +120,6 @@ def layers_of(machine: Machine, dims: Sequence[int], limit: int, most: int | Non
 
 def _deterministic(machine: Machine, dims: Sequence[int], limit: int, most: int) -> list[list[list[Entry]]]:
     """Return for each reading and state what each domain state leads to: states are sets of (state, cost beyond)."""
-    policy = FormatPolicy.current()
     current: list[Key] = [frozenset(machine.starts.items())]
     readings: list[list[list[Entry]]] = []
     work = 0
@@ -141,8 +143,8 @@ def _deterministic(machine: Machine, dims: Sequence[int], limit: int, most: int)
             reading.append(entries)
             if len(numbers) > most:
                 raise TooManyStatesError(f"more than {most} states between two variables")
-            if work > policy.machine_moves:
-                raise TooManyStatesError(f"more than {policy.machine_moves} moves between states")
+            if work > _MACHINE_MOVES:
+                raise TooManyStatesError(f"more than {_MACHINE_MOVES} moves between states")
         readings.append(reading)
         current = [*numbers]
     return readings

@@ -12,7 +12,7 @@ from decimal import Decimal
 from functools import cached_property
 from itertools import islice
 from operator import itemgetter
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,9 @@ from numpy.typing import NDArray
 from ...errors import FormatError, shorten
 from ..format_policy import FormatPolicy
 from .source import Allowance, Source, check_deadline, pieces
+
+# Fewer numbers are read one by one.
+_SINGLE_NUMBERS: Final = 16
 
 MAX_DOMAIN = 2**31 - 1
 _INT64 = np.iinfo(np.int64)
@@ -173,7 +176,7 @@ class Tokens:
     def _floats(self, part: list[str], place: Callable[[int], int], what: str, least: float) -> NDArray[np.float64]:
         numbers = self.converted(part, float, what, place)
         values = np.array(numbers, dtype=np.float64)
-        if len(numbers) <= FormatPolicy.current().single_numbers:  # sooner than arrays are looked through
+        if len(numbers) <= _SINGLE_NUMBERS:  # sooner than arrays are looked through
             good = all(least <= number < math.inf for number in numbers)
         else:
             good = bool(values.min() >= least and values.max() < math.inf)

@@ -15,7 +15,7 @@ from ...errors import ModelError
 from ...models.dcop import Dcop
 from ...models.function import greatest_costs
 from ...models.model import FORBIDDEN, Function, Model
-from ..format_policy import FormatPolicy
+from ..format_policy import WRITTEN_ENTRIES
 
 #: Readers take costs of this and more for infinite.
 INFINITE = 10**18
@@ -201,6 +201,5 @@ def lost_top(model: Model) -> Iterator[str]:
 
 def blocks(*arrays: NDArray[Any]) -> Iterator[Iterator[tuple[Any, ...]]]:
     """Yield entries of equally long arrays as Python numbers, in blocks of limited size."""
-    policy = FormatPolicy.current()
-    for start in range(0, len(arrays[0]), policy.written_entries):
-        yield zip(*(array[start : start + policy.written_entries].tolist() for array in arrays), strict=True)
+    for start in range(0, len(arrays[0]), WRITTEN_ENTRIES):
+        yield zip(*(array[start : start + WRITTEN_ENTRIES].tolist() for array in arrays), strict=True)

@@ -8,12 +8,16 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
-from typing import Any
+from typing import Any, Final
 
 from ...errors import FormatError, encodable, shorten
 from ..decimal_costs import Number
-from ..format_policy import FormatPolicy
 from .source import Source
+
+# Most values that aliases stand for, each as often as it is meant.
+_ALIASED_VALUES: Final = 1_000_000
+# Most keys of a length at which their hashes could be chosen to collide.
+_LONG_KEYS: Final = 1000
 
 # Python's hash of a number is a remainder of 61 bits: numbers of more digits can be chosen to have the same one.
 _LONG_DIGITS = 18
@@ -179,10 +183,9 @@ class _TreeBuilder:
 
     def _mean_again(self, line: int, part: YamlNode) -> None:
         """Count what an alias stands for."""
-        policy = FormatPolicy.current()
         self.aliased += part.size
-        if self.aliased > policy.aliased_values:
-            raise self._fail(line, f"aliases that stand for at most {policy.aliased_values:,} values in all", "more")
+        if self.aliased > _ALIASED_VALUES:
+            raise self._fail(line, f"aliases that stand for at most {_ALIASED_VALUES:,} values in all", "more")
         self._check_depth(line, part.depth)
 
     def _check_depth(self, line: int, inside: int = 0) -> None:
@@ -201,7 +204,6 @@ class _TreeBuilder:
         self._add(YamlNode(done.line, value, done.size, done.depth + 1), done.anchor)
 
     def _dictionary(self, done: _Open) -> dict[Any, YamlNode]:
-        policy = FormatPolicy.current()
         found: dict[Any, YamlNode] = {}
         merged: list[YamlNode] = []
         long = 0
@@ -212,8 +214,8 @@ class _TreeBuilder:
                 merged += self._merged(key, value)
                 continue
             long += is_long(key.value)
-            if long > policy.long_keys:
-                raise self._fail(key.line, f"at most {policy.long_keys:,} keys that are numbers of many digits", "more")
+            if long > _LONG_KEYS:
+                raise self._fail(key.line, f"at most {_LONG_KEYS:,} keys that are numbers of many digits", "more")
             if key.value in found:
                 raise self._fail(key.line, "every key once", f"{shorten(str(key.value))!r} again")
             found[key.value] = value

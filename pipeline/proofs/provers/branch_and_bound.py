@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from heapq import heappop, heappush
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,16 @@ from ...cost_networks.cost_network import CostNetwork, States
 from ..limits import Outcome
 from ..prover import SearchProver
 from ..prover_policy import ProverPolicy
+
+# Networks of at most this many cells are searched in the interpreter until the search is compiled. The first
+# propagation cannot be interrupted, and takes longer the more cells there are.
+_INTERPRETED_CELLS: Final = 1 << 20
+# CPU seconds between two looks at the clock.
+_SEARCH_SECONDS: Final = 0.03
+# If costs are fine-grained, moves of a smaller fraction of the open gap are not propagated.
+_TINY_MOVE_SHARE: Final = 1e-7
+# Costs are fine where the cut-off has more units than this.
+_COARSE_COSTS: Final = 1e7
 
 Pairs = dict[tuple[int, int], NDArray[np.float64]]
 
@@ -201,7 +211,7 @@ class Search:
         self._left -= nodes
         if self._root is None:
             self._root, self._pace = root_of(self._state), 1
-        elif time.process_time() - start > policy.search_seconds:
+        elif time.process_time() - start > _SEARCH_SECONDS:
             self._pace = max(1, self._pace // 2)
         elif code == PAUSED:
             self._pace = min(2 * self._pace, policy.search_nodes)
@@ -242,7 +252,7 @@ class Search:
         from ....tasks.search import branch_and_bound as loops
 
         loop = getattr(loops, name)
-        if not is_limited() or self.network.cells > ProverPolicy.current().interpreted_cells:
+        if not is_limited() or self.network.cells > _INTERPRETED_CELLS:
             return loop(*arguments)
         return _INTERPRETER.call(loop, *arguments)
 
@@ -326,7 +336,6 @@ def _split(
 
 def _laid_out(network: CostNetwork, order: Sequence[int], upper: int | None) -> Any:
     """Return the state of a search that has not begun."""
-    policy = ProverPolicy.current()
     from ....tasks.search.state import new_state
 
     constant, unary, pairs, wide = _split(network)
@@ -334,7 +343,7 @@ def _laid_out(network: CostNetwork, order: Sequence[int], upper: int | None) -> 
     rank[list(order)[::-1]] = np.arange(len(network.dims))
     span = ordered_sum(float(table.costs[np.isfinite(table.costs)].max(initial=0.0)) for table in network.tables)
     limit = math.inf if upper is None else upper
-    tiny = policy.tiny_move_share * (min(limit, constant + span) - constant) if span > policy.coarse_costs else 0.0
+    tiny = _TINY_MOVE_SHARE * (min(limit, constant + span) - constant) if span > _COARSE_COSTS else 0.0
     return new_state(unary, pairs, wide, constant, rank, int(max(tiny, 0.0)))
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import combinations
+from typing import Final
 
-from ..prover_policy import ProverPolicy
+# Pairs of neighbours of a variable, on average, beyond which there are too many cycles to look for.
+_CLUSTER_PAIRS: Final = 64
 
 Group = frozenset[int]
 
@@ -25,7 +27,7 @@ def neighbours_of(n_variables: int, scopes: Iterable[Sequence[int]]) -> list[set
 def short_cycles(n_variables: int, scopes: Sequence[Sequence[int]], most: int) -> list[Group] | None:
     """Return the cycles of three and of four without a chord that no scope contains; None if there are more."""
     near = neighbours_of(n_variables, scopes)
-    if sum(len(around) ** 2 for around in near) > 2 * ProverPolicy.current().cluster_pairs * n_variables:
+    if sum(len(around) ** 2 for around in near) > 2 * _CLUSTER_PAIRS * n_variables:
         return None
     covered = {frozenset(three) for scope in scopes for three in combinations(scope, 3)}
     found: list[Group] = []

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -24,6 +24,27 @@ from .cluster_choice import Group, clusters, separators, short_cycles
 if TYPE_CHECKING:
     from ....tasks.networks.clusters import Separators
     from ....tasks.networks.flat import Flat, Integers
+
+# Rounds of improving an assignment, both ways.
+_CLUSTER_DESCENTS: Final = 5
+# Networks with more short cycles for a variable have too many clusters.
+_CLUSTER_CYCLES: Final = 8
+# A mesh has at least this many short cycles for a variable, on average.
+_MESH_LEAST_CYCLES: Final = 0.9
+# A mesh has at most this many.
+_MESH_MOST_CYCLES: Final = 2
+# With more variables making the clusters takes seconds.
+_CLUSTER_VARIABLES: Final = 10_000
+# Sweeps between two looks at the clock, an even number.
+_CLUSTER_SWEEPS: Final = 10
+# Fewer sweeps where they touch more cells than this.
+_CLUSTER_WORK_CELLS: Final = 20_000_000
+# Sweeps end a round if they raised the bound by less than this fraction of the round's total rise.
+_CLUSTER_STALL_SHARE: Final = 1e-5
+# Or by less than this part of the gap for each cell that they touched, which takes half a nanosecond.
+_CLUSTER_GAP_PER_CELL: Final = 1.5e-9
+# Sweeps after which an assignment is read off, besides the last.
+_CLUSTER_DECODED_SWEEPS: Final = (1, 3, 10)
 
 
 # Common parts of bounds by shifted costs: the bound so far, the best assignment, the grain of costs.
@@ -93,11 +114,10 @@ class ShiftedBounds:
 
 def _improved(network: CostNetwork, states: Integers) -> States:
     """Improve an assignment one variable at a time, with all others as they are."""
-    policy = ProverPolicy.current()
     from ....tasks.networks import srmp
 
     flat, order = problem_of(network.dims, network.tables, 0.0).flat, np.arange(len(network.dims))
-    for way in (order[::-1].copy(), order) * policy.cluster_descents:
+    for way in (order[::-1].copy(), order) * _CLUSTER_DESCENTS:
         before = states.copy()
         srmp.decode(flat, way, states)
         if (states == before).all():
@@ -124,10 +144,9 @@ _CELL_BYTES = 40
 
 def is_mesh(network: CostNetwork) -> bool:
     """Whether there is about a short cycle for each variable, as in a grid: pairs say little there, clusters much."""
-    policy = ProverPolicy.current()
     n, scopes = len(network.dims), [s for s in network.scopes if len(s) > 1]
-    cycles = short_cycles(n, scopes, policy.mesh_most_cycles * n) if n <= policy.cluster_variables else None
-    return cycles is not None and len(cycles) >= policy.mesh_least_cycles * n
+    cycles = short_cycles(n, scopes, _MESH_MOST_CYCLES * n) if n <= _CLUSTER_VARIABLES else None
+    return cycles is not None and len(cycles) >= _MESH_LEAST_CYCLES * n
 
 
 class ClusterBounds(ShiftedBounds):
@@ -199,8 +218,8 @@ class ClusterBounds(ShiftedBounds):
         policy = ProverPolicy.current()
         dims, scopes = self.network.dims, [s for s in self._shifted.scopes if len(s) > 1]
         if self._cycles is None:
-            few = len(dims) <= policy.cluster_variables
-            self._cycles = (short_cycles(len(dims), scopes, policy.cluster_cycles * len(dims)) if few else None) or ()
+            few = len(dims) <= _CLUSTER_VARIABLES
+            self._cycles = (short_cycles(len(dims), scopes, _CLUSTER_CYCLES * len(dims)) if few else None) or ()
         sizes = [math.prod([dims[v] for v in cycle]) for cycle in self._cycles]
         while self._sizes and 2 * sum(size <= self._sizes[0] for size in sizes) < len(sizes):
             del self._sizes[0]
@@ -232,7 +251,7 @@ class ClusterBounds(ShiftedBounds):
         if self._sweeps is None:
             return
         stalled = sweeps.stalled(self.upper)
-        if stalled or sweeps.chunks in ProverPolicy.current().cluster_decoded_sweeps or self.done:
+        if stalled or sweeps.chunks in _CLUSTER_DECODED_SWEEPS or self.done:
             stalled &= not self.offer(sweeps.decoded(), on_states)
             self._heard(sweeps.constant)
         if stalled and not self.done:
@@ -253,7 +272,6 @@ class _Sweeps:
     """Clusters of one size, and the costs that were shifted to them."""
 
     def __init__(self, network: CostNetwork, constant: float, groups: Sequence[Group], grain: float) -> None:
-        policy = ProverPolicy.current()
         from ....tasks.networks.clusters import separators_of
         from ....tasks.networks.flat import take_out
 
@@ -266,7 +284,7 @@ class _Sweeps:
         self.constant = self.before = self.start = constant + take_out(self.flat)
         self.chunks = 0
         self.work = 2 * int((np.diff(self.flat.cells)[self.separators.table]).sum())
-        self.count = max(2, min(policy.cluster_sweeps, policy.cluster_work_cells // (2 * max(self.work, 1)) * 2))
+        self.count = max(2, min(_CLUSTER_SWEEPS, _CLUSTER_WORK_CELLS // (2 * max(self.work, 1)) * 2))
 
     @property
     def nbytes(self) -> int:
@@ -286,9 +304,8 @@ class _Sweeps:
 
     def stalled(self, upper: int | None) -> bool:
         """Whether the last sweeps raised the bound too little to go on."""
-        policy = ProverPolicy.current()
-        gap = 0.0 if upper is None else policy.cluster_gap_per_cell * self.work * self.count * (upper - self.constant)
-        return self.constant - self.before <= max(policy.cluster_stall_share * (self.constant - self.start), gap)
+        gap = 0.0 if upper is None else _CLUSTER_GAP_PER_CELL * self.work * self.count * (upper - self.constant)
+        return self.constant - self.before <= max(_CLUSTER_STALL_SHARE * (self.constant - self.start), gap)
 
     def settle(self) -> None:
         """Put all costs into the tables."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 from heapq import heapify, heappop, heappush
 from operator import or_
+from typing import Final
 
 import numpy as np
 
@@ -25,7 +26,12 @@ from ....tasks.diagrams.min_plus import (
     n_nodes,
 )
 from ...cost_networks.cost_network import CostNetwork, CostTable, States
-from ..prover_policy import ProverPolicy
+from ..prover_policy import SCARCE_BYTES
+
+# Messages that serve every cut-off take at most one part in this many of the memory.
+_DIAGRAM_KEPT_PART: Final = 4
+# If memory is scarce, freed pages are returned after joins have freed 1 / this of it.
+_DIAGRAM_FREED_PART: Final = 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -244,10 +250,7 @@ class Elimination:
         self._held -= begun.between
         if message is None:
             return False
-        self._pure[x] &= (
-            self._buckets.held + message.nbytes
-            <= self._buckets.memory_bytes // ProverPolicy.current().diagram_kept_part
-        )
+        self._pure[x] &= self._buckets.held + message.nbytes <= self._buckets.memory_bytes // _DIAGRAM_KEPT_PART
         if self._pure[x]:
             self._buckets.kept[x] = message
             self._buckets.base += self._base - begun.base
@@ -306,13 +309,12 @@ class Elimination:
 
     def _freed(self, begun: _Begun) -> None:
         """Let go of a join that is complete; many of them leave pages with nothing but holes."""
-        policy = ProverPolicy.current()
         assert begun.join is not None
         self._unused += begun.join.nbytes
         begun.join = None
         if (
-            self._buckets.memory_bytes < policy.scarce_bytes
-            and policy.diagram_freed_part * self._unused > self._buckets.memory_bytes
+            self._buckets.memory_bytes < SCARCE_BYTES
+            and _DIAGRAM_FREED_PART * self._unused > self._buckets.memory_bytes
         ):
             self._unused = 0
             return_freed_pages()

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from ....tasks.compiler.working_time import working_seconds
 from ....tasks.cpu.threads import return_freed_pages
@@ -18,8 +19,23 @@ from ....tasks.diagrams.min_plus import NOTHING, NoRoomError
 from ...cost_networks.cost_network import CostNetwork, States
 from ..limits import OnBounds, Outcome
 from ..prover import SearchProver
-from ..prover_policy import ProverPolicy
+from ..prover_policy import SCARCE_BYTES, ProverPolicy
 from .diagram_buckets import DiagramBuckets, Elimination, Round, buckets_of
+
+# The first step goes one part in this many of the way from the lower bound to the cut-off.
+_DIAGRAM_FIRST_PART: Final = 32
+# It should cost about this many times as much.
+_DIAGRAM_COST_RATIO: Final = 4.0
+# The last cut-off comes next if it is expected to make at most this many times the edges of the one before it.
+_DIAGRAM_STRAIGHT_RATIO: Final = 4.0
+# If other provers closed at least 1 / this of the gap, growth is estimated from the first elimination on.
+_DIAGRAM_FAR_PART: Final = 3
+# As if an elimination without any gap had made this many edges.
+_DIAGRAM_FEWEST_EDGES: Final = 50_000
+# Many small arrays leave about one part in this many of the memory between them.
+_DIAGRAM_LOST_PART: Final = 8
+# Diagrams go on at once if they are expected to complete the proof in this share of the time that was spent.
+_DIAGRAM_SOON_SHARE: Final = 0.5
 
 #: Of the growth of seconds, so that they stay finite.
 _MOST_EXPONENT = 100.0
@@ -190,18 +206,17 @@ class DiagramSteps:
     """
 
     def __init__(self, base: int, lower: int, upper: int | None) -> None:
-        policy = ProverPolicy.current()
         gap = max(64, abs(lower) // 4) if upper is None else upper - lower
-        self._step = max(1.0, gap / policy.diagram_first_part)
+        self._step = max(1.0, gap / _DIAGRAM_FIRST_PART)
         # of the last elimination: cut-off, edges, seconds; how edges grow with a cut-off, None while that says nothing
         self._before: tuple[int, int, float] | None = None
         self._growth: float | None = None
         # how far the last elimination went beyond the one before; the cut-off that would have come without the last
         self._span, self._target = 0, 0
         self.may_go_straight = True
-        if policy.diagram_far_part * (lower - base) >= gap:
+        if _DIAGRAM_FAR_PART * (lower - base) >= gap:
             # others proved so much that the first elimination may be dear
-            self._before = base, policy.diagram_fewest_edges, 0.0
+            self._before = base, _DIAGRAM_FEWEST_EDGES, 0.0
 
     def next(self, lower: int, upper: int | None) -> int:
         """Return the next cut-off, above ``lower``."""
@@ -215,9 +230,7 @@ class DiagramSteps:
         """
         if self._growth is None or not self.may_go_straight:
             return False
-        return further <= self._span and self._growth * further <= math.log(
-            ProverPolicy.current().diagram_straight_ratio
-        )
+        return further <= self._span and self._growth * further <= math.log(_DIAGRAM_STRAIGHT_RATIO)
 
     def too_far(self, upper: int) -> bool:
         """Whether a cut-off that there was no room for had been gone to straight, which is not done again then."""
@@ -240,7 +253,7 @@ class DiagramSteps:
             self._span = upper - before[0]
             self._growth = max(0.0, math.log(edges / before[1]) / self._span)
             if self._growth > 0.0:
-                step = min(step, max(self._step / 2, math.log(policy.diagram_cost_ratio) / self._growth))
+                step = min(step, max(self._step / 2, math.log(_DIAGRAM_COST_RATIO) / self._growth))
         self._step = step
         self._before = upper, edges, seconds
 
@@ -258,21 +271,18 @@ class DiagramProver(SearchProver[Deepening]):
     @property
     def room(self) -> int:
         """Bytes that diagrams may take."""
-        return super().room - super().room // ProverPolicy.current().diagram_lost_part
+        return super().room - super().room // _DIAGRAM_LOST_PART
 
     def teach(self, search: Deepening) -> None:
         """Pass on the shared bounds and assignments."""
         known = self.incumbent
-        if known.limits.memory_bytes < ProverPolicy.current().scarce_bytes:
+        if known.limits.memory_bytes < SCARCE_BYTES:
             return_freed_pages()
         search.learn(known.upper, known.lower)
 
     def foresees_end(self, closing: float) -> bool:
         """Whether the eliminations that are left are expected to take little beside what was spent."""
-        return (
-            self.search is not None
-            and self.search.seconds_left <= ProverPolicy.current().diagram_soon_share * self.incumbent.spent
-        )
+        return self.search is not None and self.search.seconds_left <= _DIAGRAM_SOON_SHARE * self.incumbent.spent
 
     def leave_memory(self, search: Deepening) -> None:
         """Let go of as much of the diagrams as others need, unless the proof is soon complete."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,7 @@ from ...cost_networks.working_network import problem_of
 from ..incumbent import Incumbent
 from ..limits import Outcome
 from ..prover import Prover
-from ..prover_policy import ProverPolicy
+from ..prover_policy import NOTABLE_GAP_SHARE
 from .branch_and_bound import search_bytes
 from .neighbourhood_search import SearchedNeighbourhoods, is_wide
 
@@ -27,6 +27,29 @@ if TYPE_CHECKING:
     from ....tasks.search.annealing import Place
     from ....tasks.search.neighbourhood_optima import Buckets
     from ....tasks.search.neighbourhoods import Free
+
+# Variables to look at, and log2 of the cells of a bucket, of larger and larger neighbourhoods.
+_LOCAL_LEVELS: Final = ((8, 8.0), (32, 12.0), (128, 15.0), (512, 17.0), (2048, 19.0))
+# Cells of all buckets of a neighbourhood, at most.
+_LOCAL_MOST_CELLS: Final = 1 << 21
+# With memory for fewer cells there is no local search.
+_LOCAL_LEAST_CELLS: Final = 1 << 12
+# Work of the shortest episode for each value of a variable (work is about nanoseconds).
+_LOCAL_WORK_PER_VALUE: Final = 1000
+# Work between two looks at the clock.
+_LOCAL_BATCH_WORK: Final = 5_000_000
+# Penalty of a forbidden entry at first, in the largest cost allowed.
+_LOCAL_FIRST_PENALTY: Final = 2.0
+# The penalty grows by this factor while assignments with a forbidden entry seem best.
+_LOCAL_PENALTY_RATIO: Final = 4.0
+# A local search takes one part in this many of the memory.
+_LOCAL_MEMORY_PART: Final = 4
+# It begins anew in a network that is this many times smaller.
+_LOCAL_SMALLER_RATIO: Final = 2
+# Neighbourhoods are searched where there is memory for this many times what a search is laid out in.
+_NEIGHBOURHOOD_COPIES: Final = 2
+# Where an assignment is known already, there are no turns of fewer CPU seconds.
+_IMPROVING_FROM_SECONDS: Final = 0.5
 
 #: Sums of costs are exact below this.
 _EXACT = float(1 << 53)
@@ -104,7 +127,7 @@ class LocalSearch:
         self.network, self.work = network, 0
         self.best: tuple[int, States] | None = None
         self._random = Random(seed)
-        self._most_cells = min(ProverPolicy.current().local_most_cells, (memory_bytes - 3 * 8 * network.cells) // 16)
+        self._most_cells = min(_LOCAL_MOST_CELLS, (memory_bytes - 3 * 8 * network.cells) // 16)
         self._given = problem_of(network.dims, network.tables, 0.0).flat
         self._begin_with(states or self._anywhere(), seed)
         self._kinds = tuple(map(_Kind, (self._begin_anywhere, self._begin_warm, self._begin_best)))
@@ -114,7 +137,7 @@ class LocalSearch:
     @property
     def possible(self) -> bool:
         """Whether there is memory for it."""
-        return self._most_cells >= ProverPolicy.current().local_least_cells
+        return self._most_cells >= _LOCAL_LEAST_CELLS
 
     @property
     def nbytes(self) -> int:
@@ -146,7 +169,7 @@ class LocalSearch:
         from ....tasks.search.annealing import place_of
 
         costs = (c[np.isfinite(c)].max(initial=0.5) for c in (self._given.costs, self._given.unary))
-        self._cap = ProverPolicy.current().local_first_penalty * max(costs)
+        self._cap = _LOCAL_FIRST_PENALTY * max(costs)
         self._flat = self._capped()
         self._place: Place = place_of(self._flat, states, seed)
         self._kept: NDArray[np.int64] = self._place.states.copy()
@@ -183,7 +206,7 @@ class LocalSearch:
         return now
 
     def _episodes(self) -> Iterator[None]:
-        shortest = ProverPolicy.current().local_work_per_value * sum(self.network.dims)
+        shortest = _LOCAL_WORK_PER_VALUE * sum(self.network.dims)
         yield from self._resolve(shortest)
         while True:
             kind = min(self._kinds, key=lambda kind: kind.work / (1 + kind.better))
@@ -196,7 +219,7 @@ class LocalSearch:
 
     def _mind_forbidden(self) -> None:
         """Let forbidden entries cost more where the best assignment has some."""
-        cap = ProverPolicy.current().local_penalty_ratio * self._cap
+        cap = _LOCAL_PENALTY_RATIO * self._cap
         if self.network.total(self._kept.tolist()) == math.inf and cap * (self._given.n_functions + 1) < _EXACT:
             self._cap, self._least = cap, math.inf
             self._flat = self._capped()
@@ -238,7 +261,7 @@ class LocalSearch:
         from ....tasks.search.annealing import anneal, costs_of_values, descend
 
         values = costs_of_values(self._flat, self._place)
-        parts = -(-length // ProverPolicy.current().local_batch_work)
+        parts = -(-length // _LOCAL_BATCH_WORK)
         for part in range(parts):
             begin, end = (self._unit * hot * (cold / hot) ** (p / parts) for p in (part, part + 1))
             self.work += anneal(self._flat, self._place, values, begin, end, -(-length // parts))
@@ -247,9 +270,8 @@ class LocalSearch:
 
     def _resolve(self, length: int) -> Iterator[None]:
         """Solve larger and larger neighbourhoods, each size while it helps."""
-        policy = ProverPolicy.current()
         before = self._take()
-        for size, bits in policy.local_levels:
+        for size, bits in _LOCAL_LEVELS:
             while True:
                 yield from self._resolve_some(size, bits, length // 2)
                 now = self._take()
@@ -258,15 +280,12 @@ class LocalSearch:
                 before = now
 
     def _resolve_some(self, size: int, bits: float, length: int) -> Iterator[None]:
-        policy = ProverPolicy.current()
         from ....tasks.search.neighbourhood_optima import resolve
 
         bits = min(bits, math.log2(self._most_cells))
         limits = (size, bits, float(self._most_cells))
         while length > 0:
-            done = resolve(
-                self._flat, self._place, self._free, self._buckets, limits, min(policy.local_batch_work, length)
-            )
+            done = resolve(self._flat, self._place, self._free, self._buckets, limits, min(_LOCAL_BATCH_WORK, length))
             self.work += done
             length -= done
             yield
@@ -281,7 +300,7 @@ class LocalSearch:
     def _buckets(self) -> Buckets:
         from ....tasks.search.neighbourhood_optima import buckets_for
 
-        bits = min(ProverPolicy.current().local_levels[-1][1], math.log2(self._most_cells))
+        bits = min(_LOCAL_LEVELS[-1][1], math.log2(self._most_cells))
         return buckets_for(len(self._free.order), max(self.network.dims), bits, self._most_cells)
 
 
@@ -307,14 +326,14 @@ class LocalProver(Prover):
         room = self.incumbent.memory_bytes
         if self.near is not None:
             self.near.offer(network, states)
-        elif is_wide(network.dims) and ProverPolicy.current().neighbourhood_copies * search_bytes(network) <= room:
+        elif is_wide(network.dims) and _NEIGHBOURHOOD_COPIES * search_bytes(network) <= room:
             self.near = SearchedNeighbourhoods(network, states, seed=self.incumbent.limits.seed)
 
     def turn(self, seconds: float, out_of_time: Callable[[], bool]) -> Outcome | None:
         """Look for a better assignment. If one is known, do so only after the other provers had a turn."""
         if self.near is not None:
             self._search_near(self.near, out_of_time)
-        elif seconds < ProverPolicy.current().improving_from_seconds and self.incumbent.nearby is not None:
+        elif seconds < _IMPROVING_FROM_SECONDS and self.incumbent.nearby is not None:
             return None
         else:
             self._search_on(out_of_time)
@@ -322,10 +341,9 @@ class LocalProver(Prover):
 
     def _search_on(self, out_of_time: Callable[[], bool]) -> None:
         """Go on with the local search."""
-        policy = ProverPolicy.current()
         known = self.incumbent
-        if self.local is None or policy.local_smaller_ratio * known.small.cells < self.local.network.cells:
-            memory_bytes = known.limits.memory_bytes // policy.local_memory_part
+        if self.local is None or _LOCAL_SMALLER_RATIO * known.small.cells < self.local.network.cells:
+            memory_bytes = known.limits.memory_bytes // _LOCAL_MEMORY_PART
             self.local = LocalSearch(known.small, known.nearby, seed=known.limits.seed, memory_bytes=memory_bytes)
         elif known.nearby is not None and self.local.network is known.small:
             self.local.offer(known.nearby)
@@ -352,7 +370,7 @@ class LocalProver(Prover):
 
     def foresees_end(self, closing: float) -> bool:
         """Whether continuing finds so much better assignments that the following provers become faster."""
-        return self.near is not None and closing >= ProverPolicy.current().notable_gap_share
+        return self.near is not None and closing >= NOTABLE_GAP_SHARE
 
     @property
     def nbytes(self) -> int:

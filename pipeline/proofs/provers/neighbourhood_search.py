@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from random import Random
+from typing import Final
 
 import numpy as np
 
@@ -18,12 +19,26 @@ from ...cost_networks.cost_network import CostNetwork, States
 from ..prover_policy import ProverPolicy
 from .branch_and_bound import Search, search_bytes
 
+# Neighbourhoods are searched in networks of more assignments than these, in bits.
+_NEIGHBOURHOOD_BITS: Final = 384
+# And with domains of at least this many bits on average.
+_NEIGHBOURHOOD_DOMAIN_BITS: Final = 3
+# Growth factor of a neighbourhood that was searched completely without success.
+_NEIGHBOURHOOD_WIDER_RATIO: Final = 1.05
+# A neighbourhood that was not searched to its end is narrowed by this factor.
+_NEIGHBOURHOOD_NARROWER_RATIO: Final = 1.1
+# A neighbourhood that found something better is narrowed by this factor.
+_NEIGHBOURHOOD_AGAIN_RATIO: Final = 2.0
+# Nodes of a neighbourhood.
+_NEIGHBOURHOOD_NODES: Final = 200
+# It is laid out again, with fewer values, once only this part of the best total above the bound is left.
+_NEIGHBOURHOOD_AGAIN_SHARE: Final = 0.5
+
 
 def is_wide(dims: Sequence[int]) -> bool:
     """Whether a search sees only a part of a network of such domains, and an elimination frees few variables."""
-    policy = ProverPolicy.current()
     bits = math.fsum(math.log2(d) for d in dims)
-    return bits > policy.neighbourhood_bits and bits >= policy.neighbourhood_domain_bits * len(dims)
+    return bits > _NEIGHBOURHOOD_BITS and bits >= _NEIGHBOURHOOD_DOMAIN_BITS * len(dims)
 
 
 class SearchedNeighbourhoods:
@@ -91,13 +106,13 @@ class SearchedNeighbourhoods:
             values[state] = True
         search.memory_bytes = self.memory_bytes
         search.learn(None, self.states)
-        ended = search.dive(allowed, self.total, policy.neighbourhood_nodes)
+        ended = search.dive(allowed, self.total, _NEIGHBOURHOOD_NODES)
         found = search.best
         if found is not None:
             self.states, self.total = found, int(self.network.total(found))
-            factor = 1 / policy.neighbourhood_again_ratio
+            factor = 1 / _NEIGHBOURHOOD_AGAIN_RATIO
         else:
-            factor = policy.neighbourhood_wider_ratio if ended else 1 / policy.neighbourhood_narrower_ratio
+            factor = _NEIGHBOURHOOD_WIDER_RATIO if ended else 1 / _NEIGHBOURHOOD_NARROWER_RATIO
         self._size = min(
             max(float(policy.neighbourhood_least_variables), self._size * factor),
             float(max(n, policy.neighbourhood_least_variables)),
@@ -107,7 +122,7 @@ class SearchedNeighbourhoods:
     def _laid_out(self) -> Search:
         """Return the search. Its root keeps the values of every assignment of at most this total."""
         left = self.total - self._least
-        if self._search is None or left < ProverPolicy.current().neighbourhood_again_share * self._laid_out_for:
+        if self._search is None or left < _NEIGHBOURHOOD_AGAIN_SHARE * self._laid_out_for:
             self._search = Search(self.network, range(len(self.network.dims)), self.total + 1)
             self._laid_out_for = left
         return self._search

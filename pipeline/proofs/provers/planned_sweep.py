@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Final
 
 from ..incumbent import Incumbent
 from ..limits import Outcome, PlannedElimination
 from ..prover import Prover
-from ..prover_policy import ProverPolicy
+
+# Turns from this many CPU seconds on also plan, which may take seconds.
+_PLANNING_FROM_SECONDS: Final = 0.5
+# Plans take up to this many times less time than the buckets of an order.
+_PLANNED_SAVING_RATIO: Final = 30.0
+# Seconds that buckets take for a cell.
+_BUCKET_CELL_SECONDS: Final = 1e-9
 
 
 class DenseProver(Prover):
@@ -24,7 +31,7 @@ class DenseProver(Prover):
         """Sweep every cell, if that is predicted to take no longer than all the rest did."""
         known = self.incumbent
         if self.planned is None:
-            if not known.alone and (seconds < ProverPolicy.current().planning_from_seconds or self._is_too_large()):
+            if not known.alone and (seconds < _PLANNING_FROM_SECONDS or self._is_too_large()):
                 return None
             self.planned = known.limits.eliminate(known.small, known.upper)
         if self.planned is None:
@@ -35,9 +42,8 @@ class DenseProver(Prover):
 
     def _is_too_large(self) -> bool:
         """Whether no plan can be expected to take as little as was spent."""
-        policy = ProverPolicy.current()
         known = self.incumbent
-        return policy.bucket_cell_seconds * known.cells(known.order) > policy.planned_saving_ratio * known.spent
+        return _BUCKET_CELL_SECONDS * known.cells(known.order) > _PLANNED_SAVING_RATIO * known.spent
 
     def forget(self) -> None:
         """Plan anew."""

@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ....tasks.compiler.code_cache import Patience
 from ....tasks.gpu.arrays import free_pools
@@ -27,6 +27,36 @@ from .layered_search import LayeredSearch, Stop
 if TYPE_CHECKING:
     from .layer_files import Finished, RowFiles
     from .stored_layers import StoredLayers
+
+# Share of a device's memory that mini-buckets may take: the closer their bounds, the fewer rows are beside them.
+_DEVICE_BOUNDS_SHARE: Final = 0.75
+# Layers are shared by no more threads than have this much memory each, a few times what one needs beside its rows.
+_THREAD_BYTES: Final = 1 << 22
+# Mini-buckets of a search on disk take one part in this many of the memory, so that they can stay while others have
+# their turn.
+_STORED_BOUNDS_PART: Final = 6
+# log2 of the cells of such mini-buckets, the first that fit.
+_STORED_BOUNDS_BITS: Final = (
+    28,
+    26,
+    24,
+    22,
+    20,
+    18,
+    16,
+    14,
+    12,
+    10,
+    8,
+    6,
+    4,
+)
+# Seconds that NumPy takes for a cell of a join.
+_JOIN_CELL_SECONDS: Final = 5e-9
+# Cells that are touched to remove what a new incumbent excludes.
+_FIXING_CELLS: Final = 30_000_000
+# CPU seconds in which another order is searched afterwards.
+_REORDER_SECONDS: Final = 0.1
 
 
 class LayerRound(NamedTuple):
@@ -63,7 +93,7 @@ _PATIENCE = Patience("tasks.cpu.stream_loops", "stream")
 
 def _bucket_bytes(memory_bytes: int, on_device: bool) -> int:
     """Return the memory limit of larger mini-buckets; beyond it, layers become wider instead."""
-    return int(memory_bytes * ProverPolicy.current().device_bounds_share) if on_device else memory_bytes // 2
+    return int(memory_bytes * _DEVICE_BOUNDS_SHARE) if on_device else memory_bytes // 2
 
 
 class RowSearch:
@@ -243,7 +273,7 @@ class RowSearch:
         if self._found is None:
             return None
         left = memory_bytes - split.kept_bytes
-        threads = max(1, min(self._threads, left // policy.thread_bytes))
+        threads = max(1, min(self._threads, left // _THREAD_BYTES))
         side = host(threads) if there is None else DEVICE
         return LayeredSearch(self.network, self._found, self.upper, memory_bytes=left, width=sizes.width, side=side)
 
@@ -284,7 +314,7 @@ class RowSearch:
         files, left = self._files(), self.memory_bytes - split.kept_bytes
         if self._finished is None:
             files.begin(replace(begun, cells=cells))
-        side = host(max(1, min(self._threads, left // ProverPolicy.current().thread_bytes)))
+        side = host(max(1, min(self._threads, left // _THREAD_BYTES)))
         _LOG.info("layers of rows continue on disk, beside mini-buckets of up to %d cells", split.largest)
         return StoredLayers(
             *(self.network, self._found, self.upper),
@@ -297,9 +327,8 @@ class RowSearch:
 
     def _stored_split(self, cells: int) -> tuple[int, Partition | None]:
         """Return mini-buckets of a size, or of the largest that leaves memory to others; None where none does."""
-        policy = ProverPolicy.current()
-        sizes = [cells] if cells else [1 << bits for bits in policy.stored_bounds_bits]
-        most = self.memory_bytes if cells else self.memory_bytes // policy.stored_bounds_part
+        sizes = [cells] if cells else [1 << bits for bits in _STORED_BOUNDS_BITS]
+        most = self.memory_bytes if cells else self.memory_bytes // _STORED_BOUNDS_PART
         for size in sizes:
             split = partition(self.network.dims, self.network.scopes, self.order, Size(cells=size))
             if split.kept_bytes <= most:
@@ -313,7 +342,7 @@ class RowSearch:
             *(self.network, split),
             upper=upper,
             threads=self._threads,
-            compiled=_PATIENCE.ends(split.cells * ProverPolicy.current().join_cell_seconds),
+            compiled=_PATIENCE.ends(split.cells * _JOIN_CELL_SECONDS),
             device_cells=device_cells,
             stop=self._stop,
         )
@@ -338,8 +367,7 @@ class RowSearch:
 
     def fix(self) -> None:
         """Remove what cannot be in a better assignment."""
-        policy = ProverPolicy.current()
-        prepared = prepare(self.network, self.upper, work=policy.fixing_cells, stop=self._stop)
+        prepared = prepare(self.network, self.upper, work=_FIXING_CELLS, stop=self._stop)
         self._found_better(prepared.total, prepared.states)
         if self.upper is None:
             self.lower = max(self.lower, prepared.lower)
@@ -351,7 +379,7 @@ class RowSearch:
             self.network = prepared.network
             self.rest()
         if not self.done and (smaller or not self._ordered):
-            self.order = depth_first_order(self.network.dims, self.network.scopes, seconds=policy.reorder_seconds)
+            self.order = depth_first_order(self.network.dims, self.network.scopes, seconds=_REORDER_SECONDS)
             self._ordered = True
 
 

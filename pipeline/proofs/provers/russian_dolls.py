@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,11 @@ from ...cost_networks.cost_network import CostNetwork, CostTable, States
 from ..limits import OnBounds, Outcome
 from ..prover import SearchProver
 from ..prover_policy import ProverPolicy
+
+# Russian dolls do not look at networks of more cells.
+_DOLLS_MOST_CELLS: Final = 1 << 20
+# Russian dolls are too hard if none is solved in this many CPU seconds.
+_DOLL_SECONDS: Final = 1.0
 
 # Networks whose functions only forbid, apart from costs of single values, as a Russian doll search has them.
 
@@ -38,7 +43,7 @@ def separated(network: CostNetwork) -> tuple[list[Costs], list[CostTable], int] 
     policy = ProverPolicy.current()
     from ....tasks.search.russian_dolls import separate
 
-    if network.cells > policy.dolls_most_cells:
+    if network.cells > _DOLLS_MOST_CELLS:
         return None
     unary, tables, soft, most = [np.zeros(d) for d in network.dims], [], 0, 0.0
     n_tables = sum(len(scope) > 1 for scope in network.scopes)
@@ -321,9 +326,7 @@ class DollProver(SearchProver[RussianDolls]):
     def turn(self, seconds: float, out_of_time: Callable[[], bool]) -> Outcome | None:
         """Go on with the doll of the last turn."""
         outcome = super().turn(seconds, out_of_time)
-        if self.search is None or not (
-            self.hopeless or (seconds >= ProverPolicy.current().doll_seconds and self._solved_none(self.search))
-        ):
+        if self.search is None or not (self.hopeless or (seconds >= _DOLL_SECONDS and self._solved_none(self.search))):
             return outcome
         self.hopeless, self.search = True, None
         return outcome

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from itertools import accumulate
+from typing import Final
 
 import numpy as np
 
@@ -16,9 +17,11 @@ from ....tasks.rows.layers import Layer, Operations, Rows, first_rows
 from ...cost_networks.cost_network import CostNetwork, States
 from ...minibuckets.least_costs import MiniBuckets
 from ..limits import Outcome
-from ..prover_policy import ProverPolicy
 from .layer_files import Finished, Numbers, Piece, RowFiles, merges
 from .layered_search import Stop, layers
+
+# Copies of the rows of a piece that are in memory while it is expanded or merged, about.
+_PIECE_COPIES: Final = 4
 
 #: Origins of a piece are 32-bit numbers of a row and a state.
 _MOST_CELLS = (1 << 32) - 1
@@ -131,7 +134,7 @@ class StoredLayers:
     def _size(self, layer: Layer) -> int:
         """Rows that are expanded at a time."""
         words = max(layer.keys.n_words, layer.next_keys.n_words)
-        row_bytes = self.side.row_bytes(words) + 8 * ProverPolicy.current().piece_copies * (words + 2)
+        row_bytes = self.side.row_bytes(words) + 8 * _PIECE_COPIES * (words + 2)
         left = self.memory_bytes - self.side.least_room(layer) * self.side.row_bytes(words)
         return max(1, min(left // (row_bytes * (1 + layer.d)), _MOST_CELLS // layer.d))
 
@@ -149,7 +152,7 @@ class StoredLayers:
         """Write the rows of the next layer, and where they came from."""
         words = layer.next_keys.n_words
         tables = [self.files.checked(run) for run in runs]
-        most = max(1, self.memory_bytes // (8 * ProverPolicy.current().piece_copies * (words + 2)))
+        most = max(1, self.memory_bytes // (8 * _PIECE_COPIES * (words + 2)))
         together = layer.leaving and len(runs) > 1
         least = math.inf
         # where nothing leaves, runs follow each other

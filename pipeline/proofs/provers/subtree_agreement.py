@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,15 @@ from ..limits import OnBounds, Outcome
 from ..prover_policy import ProverPolicy
 from .branch_and_bound import Search, search_bytes
 from .clusters import greatest
+
+# The first cut-off goes one part in this many of the way from the bound to the last one.
+_AGREEMENT_FIRST_PART: Final = 8
+# Networks of more variables have parts too large to be optimised.
+_CUT_MOST_VARIABLES: Final = 1000
+# A part has at least one in this many of the variables.
+_CUT_LEAST_PART: Final = 4
+# A part has more than this many times the variables of the separator that cuts it off.
+_CUT_SEPARATOR_RATIO: Final = 2
 
 # Searching a part for a while.
 
@@ -185,7 +194,7 @@ class Agreement:
     def _all(self, states: States) -> Pieces[None]:
         """Look below one cut-off after the other."""
         yield from self._complete(states)
-        step = max(1, (self._upper - self.lower) // ProverPolicy.current().agreement_first_part)
+        step = max(1, (self._upper - self.lower) // _AGREEMENT_FIRST_PART)
         while self.lower < self._upper:
             yield from self._below(min(self.lower + step, self._upper))
             step *= 2
@@ -318,7 +327,7 @@ class Agreement:
 def cut_parts(network: CostNetwork, order: Sequence[int]) -> list[tuple[CostTable, ...]]:
     """Divide the functions among parts of the bucket tree of an order; one part if it has no narrow separators."""
     policy = ProverPolicy.current()
-    if not policy.cut_least_variables < len(network.dims) <= policy.cut_most_variables:
+    if not policy.cut_least_variables < len(network.dims) <= _CUT_MOST_VARIABLES:
         return [network.tables]
     parents, contexts = bucket_parents(len(network.dims), network.scopes, order)
     return parts_below(network, order, _narrow(parents, [len(context) for context in contexts], order))
@@ -339,7 +348,6 @@ def parts_below(network: CostNetwork, order: Sequence[int], cuts: set[int]) -> l
 
 def _narrow(parents: Sequence[int], widths: Sequence[int], order: Sequence[int]) -> set[int]:
     """The variables whose subtrees are cut off: the narrowest separators first, those in the middle among equals."""
-    policy = ProverPolicy.current()
     n = len(parents)
     left = [1] * n + [n]  # variables below, without what is cut off; the last is above all trees
     for v in order:
@@ -349,7 +357,7 @@ def _narrow(parents: Sequence[int], widths: Sequence[int], order: Sequence[int])
     for v in sorted(order, key=lambda v: (widths[v], max(left[v], n - left[v]))):
         above = _path(parents, v, cuts)
         smaller = min(left[v], left[above[-1]] - left[v])
-        if policy.cut_least_part * smaller >= n and smaller > policy.cut_separator_ratio * widths[v]:
+        if _CUT_LEAST_PART * smaller >= n and smaller > _CUT_SEPARATOR_RATIO * widths[v]:
             cuts.add(v)
             for u in above:
                 left[u] -= left[v]

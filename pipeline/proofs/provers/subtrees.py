@@ -7,15 +7,28 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
+from typing import Final
 
 from ...cost_networks.cost_network import CostNetwork, CostTable, States
 from ..incumbent import Incumbent
 from ..limits import OnBounds, Outcome
 from ..prover import SearchProver
-from ..prover_policy import ProverPolicy
 from .branch_and_bound import Search, search_bytes
 from .clusters import is_mesh
 from .subtree_agreement import Agreement, Section, cut_parts, search_a_while
+
+# A part is much longer than another where it takes this many times as long.
+_SUBTREE_LONGER_RATIO: Final = 2.0
+# Subtrees have their first turn in rounds of this many CPU seconds.
+_SUBTREES_FROM_SECONDS: Final = 1.0
+# They have it in rounds half as long where there are at most this many variables.
+_SUBTREE_FEW_VARIABLES: Final = 128
+# They are left if more than one part is open after this many CPU seconds.
+_SUBTREE_SECONDS: Final = 0.25
+# They are left if this many turns optimised no other part.
+_SUBTREE_IDLE_TURNS: Final = 2
+# Where one part is left, it is much smaller than the whole, and has this share of the time that was spent.
+_SUBTREE_LAST_SHARE: Final = 0.65
 
 
 @dataclass(eq=False)
@@ -93,10 +106,7 @@ class SubtreeBounds:
     @property
     def near_end(self) -> bool:
         """Whether all parts are optimised, and bringing the last two to agree did not take much longer than that."""
-        return (
-            self._agreement is not None
-            and self._agreeing < ProverPolicy.current().subtree_longer_ratio * self._searching
-        )
+        return self._agreement is not None and self._agreeing < _SUBTREE_LONGER_RATIO * self._searching
 
     @property
     def nbytes(self) -> int:
@@ -235,12 +245,9 @@ class SubtreeProver(SearchProver[SubtreeBounds]):
 
     def turn(self, seconds: float, out_of_time: Callable[[], bool]) -> Outcome | None:
         """Go on with the parts that were searched the least."""
-        policy = ProverPolicy.current()
         known = self.incumbent
         if seconds < (
-            policy.subtrees_from_seconds / 2
-            if len(known.small.dims) <= policy.subtree_few_variables
-            else policy.subtrees_from_seconds
+            _SUBTREES_FROM_SECONDS / 2 if len(known.small.dims) <= _SUBTREE_FEW_VARIABLES else _SUBTREES_FROM_SECONDS
         ):
             return None
         search = self.search = self.search or self.lay_out()
@@ -250,12 +257,12 @@ class SubtreeProver(SearchProver[SubtreeBounds]):
         solved, start = search.solved, known.spent
 
         def hard() -> bool:
-            return search.parts_left > 1 and not known.alone and known.spent - start > policy.subtree_seconds
+            return search.parts_left > 1 and not known.alone and known.spent - start > _SUBTREE_SECONDS
 
         outcome = super().turn(seconds, lambda: out_of_time() or hard())
         going = solved < search.solved or not search.parts_left or self._one_part_left
         self._idle = 0 if going else self._idle + 1
-        if search.hopeless or hard() or self._idle == policy.subtree_idle_turns or known.is_much(search):
+        if search.hopeless or hard() or self._idle == _SUBTREE_IDLE_TURNS or known.is_much(search):
             self.hopeless = True
             search.give_up()
         return outcome
@@ -274,10 +281,7 @@ class SubtreeProver(SearchProver[SubtreeBounds]):
         if self.search is None or self.search.parts_left > 1:
             return False
         known = self.incumbent
-        return (
-            self.search.near_end
-            or known.tried.get("subtrees", 0.0) < ProverPolicy.current().subtree_last_share * known.spent
-        )
+        return self.search.near_end or known.tried.get("subtrees", 0.0) < _SUBTREE_LAST_SHARE * known.spent
 
     def forget(self) -> None:
         """Go on with the network that was cut."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -23,6 +23,24 @@ from .clusters import ShiftedBounds, grain_of, greatest
 if TYPE_CHECKING:
     from ....tasks.networks.flat import Integers
     from ....tasks.networks.triangles import Triangles
+
+# With more triangles laying them out takes seconds.
+_MOST_TRIANGLES: Final = 100_000
+# Sweeps between two looks at the clock, an even number.
+_TRIANGLE_SWEEPS: Final = 10
+# Fewer sweeps where they touch more cells than this.
+_TRIANGLE_WORK_CELLS: Final = 100_000_000
+# Sweeps are the last if they raised the bound by less than this part of the gap for each sum that they made.
+_TRIANGLE_GAP_PER_SUM: Final = 1e-12
+# Assignments are decoded, and values forbidden by single variables, after this many times the work of the last
+# time.
+_TRIANGLE_LOOK_RATIO: Final = 1.5
+# Sweeps over single variables then.
+_TRIANGLE_SINGLE_SWEEPS: Final = 4
+# Share of the entries that must be forbidden to be worth a smaller network.
+_TRIANGLE_FORBIDDEN_SHARE: Final = 0.02
+# They have no other turn where one closed less than this part of the gap.
+_TRIANGLE_GAP_SHARE: Final = 0.01
 
 #: Limit of held values, in grains, so that sums and differences are exact.
 _EXACT = 2.0**51
@@ -54,11 +72,7 @@ class TriangleBounds(ShiftedBounds):
 
     def narrowed(self) -> CostNetwork | None:
         """Return the network without the entries that no total below the cut-off has, if these are many."""
-        return (
-            None
-            if self._held is None or self._held.forbidden < ProverPolicy.current().triangle_forbidden_share
-            else self._held.narrowed()
-        )
+        return None if self._held is None or self._held.forbidden < _TRIANGLE_FORBIDDEN_SHARE else self._held.narrowed()
 
     def run(
         self,
@@ -77,16 +91,15 @@ class TriangleBounds(ShiftedBounds):
 
     def _step(self, on_states: Callable[[States], None]) -> None:
         """Sweep a few times, and look at what that brought now and then."""
-        policy = ProverPolicy.current()
         held = self._held
         assert held is not None
         before = held.constant
         held.sweep(self.upper)
         self._spent += held.work
         gap = 0.0 if self.upper is None else self.upper - held.constant
-        self.hopeless = held.constant - before <= policy.triangle_gap_per_sum * held.work * gap or not held.exact
+        self.hopeless = held.constant - before <= _TRIANGLE_GAP_PER_SUM * held.work * gap or not held.exact
         if held.constant < math.inf and (self.hopeless or self._spent >= self._next_look):
-            self._next_look = policy.triangle_look_ratio * self._spent
+            self._next_look = _TRIANGLE_LOOK_RATIO * self._spent
             self._look(held, on_states)
         self._heard(held.constant)
 
@@ -102,7 +115,6 @@ class _Held:
     """The functions of a network, and the costs that its triangles hold."""
 
     def __init__(self, network: CostNetwork, sides: list[Sides], most: float, grain: float) -> None:
-        policy = ProverPolicy.current()
         from ....tasks.networks.flat import offsets, take_out
         from ....tasks.networks.reparametrise import Loops
         from ....tasks.networks.triangles import held_cells, triangles_of
@@ -121,7 +133,7 @@ class _Held:
         self.loops = Loops(flat, self.order, ends, offsets(flat.dims[flat.scope]))
         sums = np.sqrt(np.prod(np.diff(flat.cells)[self.triangles.sides].astype(np.float64), axis=1))
         self.sums = 3 * int(sums.sum())
-        self.count = max(2, min(policy.triangle_sweeps, policy.triangle_work_cells // (2 * max(self.sums, 1)) * 2))
+        self.count = max(2, min(_TRIANGLE_SWEEPS, _TRIANGLE_WORK_CELLS // (2 * max(self.sums, 1)) * 2))
         self.work = self.sums * self.count
 
     @property
@@ -157,9 +169,7 @@ class _Held:
         flat = self.flat
         trial = flat._replace(unary=flat.unary.copy(), costs=flat.costs.copy())
         none, limit = np.zeros(0), self.limit(upper)
-        bound, *_ = self.loops.sweep(
-            trial, none, self.grain, self.constant, limit, ProverPolicy.current().triangle_single_sweeps
-        )
+        bound, *_ = self.loops.sweep(trial, none, self.grain, self.constant, limit, _TRIANGLE_SINGLE_SWEEPS)
         if bound < math.inf:
             self.loops.forbid_tuples(trial, limit - bound)
             flat.unary[np.isinf(trial.unary)] = math.inf
@@ -188,13 +198,12 @@ class _Held:
 
 def _held(network: CostNetwork, upper: int | None, memory_bytes: float) -> _Held | None:
     """Lay out a network with its triangles; None if there are none, too many, or no room."""
-    policy = ProverPolicy.current()
     network = _ascending(network)
     sides, needed = list[Sides](), _CELL_BYTES * network.cells
     for triangle in _triangles(network):
         sides.append(triangle)
         needed += _TRIANGLE_BYTES + _ENTRY_BYTES * sum(network.tables[f].costs.size for f in triangle)
-        if len(sides) > policy.most_triangles or needed > memory_bytes:
+        if len(sides) > _MOST_TRIANGLES or needed > memory_bytes:
             return None
     most = network.constant + greatest(network)
     return _Held(network, sides, most, grain_of(network, upper)) if sides else None
@@ -242,7 +251,7 @@ class TriangleProver(SearchProver[TriangleBounds]):
         outcome = super().turn(seconds, out_of_time)
         if outcome is not None:
             known.raise_lower(outcome.lower)
-        self.hopeless |= known.closed_since(*before) < policy.triangle_gap_share
+        self.hopeless |= known.closed_since(*before) < _TRIANGLE_GAP_SHARE
         return outcome
 
     def narrowed(self) -> CostNetwork | None:

@@ -11,9 +11,15 @@ from typing import Final
 
 from ...steps.axes import Axes
 from ...steps.ordered_sum import ordered_sum
-from ..device_policy import DevicePolicy
 from ..tiling.device_limits import NOMINAL
 from .tiles import LINE_CELLS, NO_GROUP, CaseGroup, Tiles, busy_seconds, cells_of, message_tiles
+
+# Items that each block should have where there is enough work.
+_MESSAGE_BLOCK_ITEMS: Final = 14
+# Shortest item: about as long as what it waits for besides its work.
+_MESSAGE_ITEM_SECONDS: Final = 1e-6
+# Length of an item with many cases, when no case waits for a single item.
+_MESSAGE_BATCH_ITEM_SECONDS: Final = 40e-6
 
 HEAD_WORDS: Final = 24
 INPUT_WORDS: Final = 5
@@ -196,7 +202,7 @@ def _kinds(
     wanted = item_seconds or (
         _item_seconds([(axes, counts[k]) for (axes, _), k in found.items()])
         if group == 1
-        else DevicePolicy.current().message_batch_item_seconds
+        else _MESSAGE_BATCH_ITEM_SECONDS
     )
 
     def cut(axes: Axes, varies: tuple[bool, ...]) -> Tiles:
@@ -220,8 +226,7 @@ def _item_seconds(operations: Sequence[tuple[Axes, int]]) -> float:
 
     Takes the loops of operations, each with how many there are.
     """
-    policy = DevicePolicy.current()
     return max(
-        ordered_sum(count * busy_seconds(axes) for axes, count in operations) / (_BLOCKS * policy.message_block_items),
-        policy.message_item_seconds,
+        ordered_sum(count * busy_seconds(axes) for axes, count in operations) / (_BLOCKS * _MESSAGE_BLOCK_ITEMS),
+        _MESSAGE_ITEM_SECONDS,
     )

@@ -15,10 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...sweeps.table_packs import TablePack
-from ..device_policy import DevicePolicy
 from ..tiling.streams import Axis
 from .layout import HEAD_WORDS, INPUT_WORDS, MessageLayout, Operation, OperationKind, layout_of
 from .tiles import CASE_STRIDE, LINE_CELLS, THREADS, UNROLLED_INPUTS, Tiles, cells_of, seconds_of
+
+# Waiting cost of a message for the items of its inputs.
+_MESSAGE_WAITING_SECONDS: Final = 2e-6
 
 CONSTANT, FINDING, COMPUTED = range(3)
 """As in ``cuda/messages.cu``."""
@@ -136,7 +138,7 @@ def _items(starts: NDArray[np.int64], lengths: NDArray[np.int64], shapes: Sequen
 
 def _chains(layout: MessageLayout) -> tuple[int, list[float]]:
     """Return the longest chain, and for each operation the time from its start to the end of all that need it."""
-    waiting, operations = DevicePolicy.current().message_waiting_seconds, layout.operations
+    waiting, operations = _MESSAGE_WAITING_SECONDS, layout.operations
     seconds = [seconds_of(kind.tiles) for kind in layout.kinds]
     depth: dict[int, int] = {}
     for op in operations:

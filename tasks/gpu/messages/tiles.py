@@ -18,9 +18,23 @@ from numpy.typing import NDArray
 
 from ...steps.axes import Axes
 from ...steps.ordered_sum import ordered_sum
-from ..device_policy import DevicePolicy
 from ..tiling.device_limits import NOMINAL
 from ..tiling.streams import Axis
+
+# Messages of less work are cut for threads of one block, larger ones for many items.
+_MESSAGE_SMALL_CELLS: Final = 4096
+# Eliminated states that a thread sums up at least, about, before several threads share an output.
+_MESSAGE_SHORT_STATES: Final = 4
+# Nanoseconds that a thread waits for an output, on an H200 with little else to do.
+_MESSAGE_OUTPUT_NS: Final = 150.0
+# The same for each axis of its outputs.
+_MESSAGE_AXIS_NS: Final = 25.0
+# The same for an eliminated state of the outer loop.
+_MESSAGE_HIGH_NS: Final = 50.0
+# The same for all states of the inner loop that it reads at a time.
+_MESSAGE_LOWS_NS: Final = 350.0
+# Nanoseconds to add up the partial sums of several items.
+_MESSAGE_PIECES_NS: Final = 3000.0
 
 THREADS: Final = 128
 """Threads of a block; as in ``cuda/messages.cu``."""
@@ -120,14 +134,13 @@ def busy_seconds(axes: Axes) -> float:
 
 def _output_nanoseconds(tiles: Tiles, highs: int) -> float:
     """Time of a thread for one output of its own."""
-    policy = DevicePolicy.current()
     inputs = tiles.inputs
     shares = -(-cells_of(tiles.lows) // (tiles.lanes_low * _at_once(inputs)))
     waits = max(inputs / UNROLLED_INPUTS, 1.0)
     return (
-        policy.message_output_ns
-        + policy.message_axis_ns * len(tiles.outs)
-        + highs * (policy.message_high_ns + policy.message_lows_ns * waits * shares)
+        _MESSAGE_OUTPUT_NS
+        + _MESSAGE_AXIS_NS * len(tiles.outs)
+        + highs * (_MESSAGE_HIGH_NS + _MESSAGE_LOWS_NS * waits * shares)
     )
 
 
@@ -140,7 +153,7 @@ def _at_once(inputs: int) -> int:
 def _lanes_for(axes: Axes, group: CaseGroup) -> Tiles:
     """Choose the lanes of a step, with all its highs in one piece."""
     work = axes.cells * len(axes.strides) * group.cases
-    if work <= DevicePolicy.current().message_small_cells:
+    if work <= _MESSAGE_SMALL_CELLS:
         return _small(axes, group)
     return min(_large(axes, group), key=_cost)
 
@@ -150,7 +163,7 @@ def _small(axes: Axes, group: CaseGroup) -> Tiles:
     outs, eliminated = _groups(axes, len(axes.strides), group)
     highs, lows = _highs_and_lows(eliminated, len(axes.strides))
     lanes = min(cells_of(outs), THREADS)
-    wanted = -(-cells_of(eliminated) // DevicePolicy.current().message_short_states)
+    wanted = -(-cells_of(eliminated) // _MESSAGE_SHORT_STATES)
     return _lanes(outs, highs, lows, lanes, min(THREADS // lanes, cells_of(lows), wanted), True)
 
 
@@ -259,7 +272,7 @@ def _cut(tiles: Tiles, item_seconds: float) -> Tiles:
     wanted = item_seconds * 1e9
     whole = _output_nanoseconds(tiles, cells_of(tiles.highs))
     most = max(HIGH_WORDS // tiles.inputs, 1)
-    if whole > wanted + DevicePolicy.current().message_pieces_ns:
+    if whole > wanted + _MESSAGE_PIECES_NS:
         if _output_nanoseconds(tiles, 1) > wanted:
             tiles = _with_few_lows(tiles)
         fixed, whole = _output_nanoseconds(tiles, 0), _output_nanoseconds(tiles, cells_of(tiles.highs))

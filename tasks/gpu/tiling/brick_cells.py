@@ -14,7 +14,20 @@ from typing import Final
 
 from .device_limits import NOMINAL
 from .streams import VECTOR_BYTES, Axis, divisor
-from .tiling_policy import TilingPolicy
+from .tiling_policy import FAR_BYTES
+
+# Cells of an input from which it counts when a brick is chosen.
+_BRICK_COUNTED_CELLS: Final = 1 << 12
+# Inputs that count at most, the largest ones.
+_BRICK_COUNTED_INPUTS: Final = 8
+# Share of all reads that another choice of axes must save.
+_BRICK_LEAST_GAIN_SHARE: Final = 0.005
+# The work of copying a cell into shared memory in addition to reading it, in reads.
+_BRICK_COPY_READS: Final = 0.5
+# Eliminated states that a brick takes before its outputs are chosen.
+_BRICK_STATES_BEFORE: Final = 4
+# Eliminated states that it takes after them, where there is room.
+_BRICK_STATES_AFTER: Final = 16
 
 MAX_THREADS: Final = 256
 MAX_ROWS: Final = 9
@@ -84,7 +97,6 @@ class BrickCells:
     def __init__(
         self, axes: Sequence[Axis], itemsize: int, room: int, parts: int, line_bytes: int = NOMINAL.line_bytes
     ) -> None:
-        policy = TilingPolicy.current()
         self.axes = axes
         self.parts = parts
         self.itemsize = itemsize
@@ -92,7 +104,7 @@ class BrickCells:
         self.cells = [1] * len(axes)
         sizes = [math.prod([a.size for a in axes if a.strides[t]]) for t in range(len(axes[0].strides))]
         order = sorted(range(len(sizes)), key=lambda t: -sizes[t])
-        self.large = [t for t in order if sizes[t] >= policy.brick_counted_cells][: policy.brick_counted_inputs]
+        self.large = [t for t in order if sizes[t] >= _BRICK_COUNTED_CELLS][:_BRICK_COUNTED_INPUTS]
         self.sizes = [sizes[t] for t in self.large]
         self.weight = [1.0 if sizes[t] * itemsize > NOMINAL.cached_bytes else 0.5 for t in self.large]
         self.by_stride = [
@@ -110,12 +122,11 @@ class BrickCells:
 
     def grow(self, states: int | None = None) -> None:
         """Take the desired cells of all axes, with ``states`` eliminated states first if given."""
-        policy = TilingPolicy.current()
-        self.grow_to(self.gone, states or policy.brick_states_before)
+        self.grow_to(self.gone, states or _BRICK_STATES_BEFORE)
         self.grow_to(self.kept, MAX_THREADS * self.columns_cells // 2)
         self.fill()
         self.grow_to(self.kept, MAX_THREADS * self.columns_cells * min(4, self.most_rows))
-        self.grow_to(self.gone, policy.brick_states_after)
+        self.grow_to(self.gone, _BRICK_STATES_AFTER)
 
     @property
     def cut_states(self) -> int:
@@ -127,7 +138,7 @@ class BrickCells:
         """Return the numbers of the largest inputs read in less than whole sectors, or for far ones, less than whole
         lines.
         """
-        far, line = TilingPolicy.current().far_bytes // self.itemsize, NOMINAL.line_bytes // self.itemsize
+        far, line = FAR_BYTES // self.itemsize, NOMINAL.line_bytes // self.itemsize
         large = enumerate(self.sizes)
         return [k for k, cells in large if self.run(k) < (line if cells > far else self.sector)][:2]
 
@@ -210,7 +221,7 @@ class BrickCells:
 
     def read_cells(self, slices: Sequence[int]) -> float:
         """Return the cells that a brick reads, given its slices' cells, counting whole sectors."""
-        reads = TilingPolicy.current().brick_copy_reads
+        reads = _BRICK_COPY_READS
         total, cells, axes, sector = 0.0, self.cells, self.axes, self.sector
         for weight, order, held in zip(self.weight, self.by_stride, slices, strict=True):
             run = 1
@@ -223,14 +234,13 @@ class BrickCells:
 
     def fill(self) -> None:
         """Take the axes that save most reads, then give back cells that another axis would use better."""
-        policy = TilingPolicy.current()
         axes, cells = self.axes, self.cells
         factors = [least_factor(axis.size) for axis in axes]
         moved = self.moved()
         while True:
             taken = _Taken(self)
             more = [i for i, a in enumerate(axes) if cells[i] < a.size and a.size // cells[i] % factors[i] == 0]
-            best = (moved * (1 - policy.brick_least_gain_share), -1, -1)
+            best = (moved * (1 - _BRICK_LEAST_GAIN_SHARE), -1, -1)
             for i in more:
                 best = min(best, (taken.moved_with(i, factors[i]), i, -1))
             if best[1] < 0:

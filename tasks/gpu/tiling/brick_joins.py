@@ -6,13 +6,25 @@ import math
 from collections.abc import Callable, Sequence
 from functools import cache, lru_cache
 from itertools import combinations
+from typing import Final
 
 from .brick_cells import BrickShape, Parts, count
 from .brick_layout import taken_cells
 from .device_limits import NOMINAL
 from .pass_axes import Group, axis_masks, cells_by_mask, join_cells, merge_smallest
 from .streams import Axis
-from .tiling_policy import TilingPolicy
+
+# Inputs whose join has more cells are not joined before bricks read them.
+_BRICK_JOIN_MOST_CELLS: Final = 1 << 28
+# Work of a cell of a slice, in loads from shared memory.
+_BRICK_COPY_LOADS: Final = 4.0
+# An input is copied into another order first where bricks then read at least this many cells less for each cell
+# copied.
+_BRICK_REORDER_SAVED_READS: Final = 16.0
+# The number of reads that pays for the launch of such a copy.
+_BRICK_REORDER_LAUNCH_READS: Final = 1 << 25
+# Such a copy has at most one in this many cells of a step's other tables.
+_BRICK_REORDER_RATIO: Final = 16
 
 
 def brick_order(axes: Sequence[Axis], shape: BrickShape) -> list[int]:
@@ -26,7 +38,6 @@ def brick_order(axes: Sequence[Axis], shape: BrickShape) -> list[int]:
 
 def worth_a_copy(axes: Sequence[Axis], shape: BrickShape, t: int, itemsize: int) -> bool:
     """Whether to copy an input into the order of `brick_order` first, as bricks read whole sectors for single cells."""
-    policy = TilingPolicy.current()
     taken = taken_cells(axes, shape)
     run = part = 1
     broken = False
@@ -41,11 +52,11 @@ def worth_a_copy(axes: Sequence[Axis], shape: BrickShape, t: int, itemsize: int)
         / math.prod(taken)
     )
     cells = join_cells(axes, (t,))
-    if wasted <= policy.brick_reorder_launch_reads + policy.brick_reorder_saved_reads * cells:
+    if wasted <= _BRICK_REORDER_LAUNCH_READS + _BRICK_REORDER_SAVED_READS * cells:
         return False
     others = sum([join_cells(axes, (u,)) for u in range(len(axes[0].strides))])
     written = math.prod([a.size for a in axes if a.out])
-    return cells * policy.brick_reorder_ratio <= others + written
+    return cells * _BRICK_REORDER_RATIO <= others + written
 
 
 def brick_groups(axes: Sequence[Axis], shape: BrickShape, most: int, loads: float) -> list[list[int]] | None:
@@ -66,7 +77,6 @@ def brick_groups(axes: Sequence[Axis], shape: BrickShape, most: int, loads: floa
     list of lists of int, or None
         Inputs of each group, the smallest join first; None if more than ``most`` would be left.
     """
-    policy = TilingPolicy.current()
     sizes = [axis.size for axis in axes]
     masks, price, cells_of = axis_masks(axes, len(axes[0].strides)), _prices(shape), cells_by_mask(sizes)
     of_cell = loads * count(shape.columns + shape.rows + shape.inner + shape.outer) / math.prod(sizes)
@@ -76,9 +86,7 @@ def brick_groups(axes: Sequence[Axis], shape: BrickShape, most: int, loads: floa
         union = one | other
         cells = cells_of(union)
         return (
-            -math.inf
-            if cells > policy.brick_join_most_cells
-            else price(one) + price(other) - price(union) - cells * of_cell
+            -math.inf if cells > _BRICK_JOIN_MOST_CELLS else price(one) + price(other) - price(union) - cells * of_cell
         )
 
     def gain(one: Group, other: Group) -> float:
@@ -102,7 +110,6 @@ def brick_groups(axes: Sequence[Axis], shape: BrickShape, most: int, loads: floa
 @lru_cache(maxsize=16)
 def _prices(shape: BrickShape) -> Callable[[int], float]:
     """Rate what an input with some axes costs a thread: its loads in all states, and its share of the copy."""
-    policy = TilingPolicy.current()
 
     def bits(parts: Parts) -> int:
         return sum({1 << part.axis for part in parts})
@@ -116,6 +123,6 @@ def _prices(shape: BrickShape) -> Callable[[int], float]:
         load = 2.0 * held + held if mask & rows and mask & columns else 3.0 if mask & (rows | columns) else 2.0
         times = outer * (states if mask & inner else 1)
         copied = math.prod([part.size for part in shape.parts if mask >> part.axis & 1])
-        return load * times + policy.brick_copy_loads * copied / threads
+        return load * times + _BRICK_COPY_LOADS * copied / threads
 
     return price

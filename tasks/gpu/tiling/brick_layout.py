@@ -12,6 +12,11 @@ from .device_limits import NOMINAL
 from .streams import VECTOR_BYTES, Axis, divisor
 from .tiling_policy import TilingPolicy
 
+# Bytes that are copied into shared memory at once from which a vector of neighbours is not stored one by one.
+_BRICK_WORD_BYTES: Final = 4
+# Most bricks that a block takes one after another.
+_BRICK_RUN_BRICKS: Final = 16
+
 MAX_OUTER: Final = 19
 MAX_PLACES: Final = 16
 MAX_COPIES: Final = 16
@@ -268,9 +273,7 @@ def _in_order(outer: Sequence[Axis], cells: Sequence[int], along_output: bool) -
     run, lacking = 1, set(range(len(cells)))
     for axis in reversed(bricks):
         lacking &= {t for t, stride in enumerate(axis.strides) if not stride}
-        part = divisor(
-            axis.size, max(1, min(policy.brick_run_bricks // run, count // (run * policy.brick_most_blocks)))
-        )
+        part = divisor(axis.size, max(1, min(_BRICK_RUN_BRICKS // run, count // (run * policy.brick_most_blocks))))
         if not lacking or part <= 1:
             break
         run *= part
@@ -343,7 +346,7 @@ def _units(copies: Sequence[Copy], outer: Sequence[int], itemsize: int) -> tuple
     first, *others = fused
     aligned = math.gcd(VECTOR_BYTES // itemsize, *outer, *[c.source for c in others], first.size)
     together = math.gcd(aligned, *[c.target for c in others]) if first.target == 1 else 1
-    spread = together < aligned and together * itemsize < TilingPolicy.current().brick_word_bytes
+    spread = together < aligned and together * itemsize < _BRICK_WORD_BYTES
     unit = aligned if spread else together
     rest = [Copy(first.size // unit, unit, unit * first.target)] if first.size > unit else []
     return unit, first.target if spread else 0, [*rest, *others]

@@ -23,6 +23,15 @@ from .device_limits import NOMINAL
 from .streams import VECTOR_BYTES, Axis
 from .tiling_policy import TilingPolicy
 
+# Neighbours in the output from which no other columns are tried.
+_BRICK_USUAL_COLUMNS: Final = 4
+# Work of storing a vector, in loads from shared memory.
+_BRICK_STORE_LOADS: Final = 18.0
+# Cycles that a thread takes to copy a cell.
+_BRICK_COPY_CYCLES: Final = 8.0
+# Least threads of a block, where rows of a thread would leave fewer.
+_BRICK_LEAST_THREADS: Final = 64
+
 _LINES: Final = 4, 8
 """Lines of the output, about, that a brick takes together where these do not begin with a sector."""
 
@@ -94,8 +103,8 @@ class _BrickUses(BrickCells):
 
     def _other_columns(self) -> list[Parts]:
         """Columns along any axis of the output, where its neighbours are too few for a vector."""
-        policy, most = TilingPolicy.current(), VECTOR_BYTES // self.itemsize
-        if self.columns_cells * 2 > min(most, policy.brick_usual_columns):
+        most = VECTOR_BYTES // self.itemsize
+        if self.columns_cells * 2 > min(most, _BRICK_USUAL_COLUMNS):
             return []
         sizes = [n for n in range(2, 9) if n > self.columns_cells and lanes(n) <= max(most, 4)]
         return [(BrickAxis(i, n, 1),) for i in self.kept for n in sizes if self.cells[i] % n == 0]
@@ -121,7 +130,7 @@ class _BrickUses(BrickCells):
             without = self._rows_without(rows)
             inner = min(_subsets(states), key=lambda s: self._work(without, loads, self._in_first_sum(s)))
         outer = [part for part in states if part not in inner]
-        stored = TilingPolicy.current().brick_store_loads / together
+        stored = _BRICK_STORE_LOADS / together
         summed = math.prod([self.axes[i].size for i in self.gone])
         work = self._work(self._rows_without(rows), loads, self._in_first_sum(inner))
         return work + stored / summed, BrickShape(
@@ -144,7 +153,7 @@ class _BrickUses(BrickCells):
         ``together``: neighbours in the output that a thread's columns are.
         """
         threads = math.prod(share.values())
-        least = min(TilingPolicy.current().brick_least_threads, threads)
+        least = min(_BRICK_LEAST_THREADS, threads)
         return [
             rows
             for rows in _row_options(self._free_for_rows(share, together), self.most_rows)
@@ -230,7 +239,7 @@ class _BrickUses(BrickCells):
         first += 1.5 + sums * (2 if both and others else 1)
         if second:
             second += 2 * sums
-        copying = TilingPolicy.current().brick_copy_cycles * copied / self.brick_cells
+        copying = _BRICK_COPY_CYCLES * copied / self.brick_cells
         return (first + second / states) / (held * count(self.vector)) + copying
 
 

@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
+from typing import Final
 
 from .brick_cells import BrickShape
 from .brick_joins import brick_groups, brick_order
@@ -19,7 +20,14 @@ from .buckets import joint
 from .pass_axes import MAX_INPUTS, join_cells, join_groups, output_order
 from .pass_prices import brick_seconds, ragged, resident
 from .streams import Axis
-from .tiling_policy import TilingPolicy
+from .tiling_policy import BRICK_JOIN_LOADS, LAUNCH_SECONDS
+
+# Bricks that are compared for each choice of joins before them, if there are many inputs; and how often this choice
+# is repeated for the best of them. Three times as many bricks win 2% and take twice as long.
+_BRICK_WAY_SHAPES: Final = 2
+_BRICK_WAY_ROUNDS: Final = 2
+# About how many bytes per second the joins before bricks write, used to compare several ways.
+_BRICK_WAY_BYTES_PER_SECOND: Final = 1.6e12
 
 Groups = tuple[tuple[int, ...], ...]
 """Inputs that are joined before bricks read them, by the table that they become."""
@@ -56,7 +64,6 @@ def brick_ways(axes: Sequence[Axis], itemsize: int, shares: Sequence[float], par
     parts : int
         Axes that a brick has more than one cell of, at most.
     """
-    policy = TilingPolicy.current()
     found = dict[tuple[BrickShape, Groups], BrickWay]()
 
     def consider(shape: BrickShape, groups: Iterable[Iterable[int]]) -> None:
@@ -66,10 +73,10 @@ def brick_ways(axes: Sequence[Axis], itemsize: int, shares: Sequence[float], par
             found[way] = BrickWay(math.inf if seconds is None else seconds, *way)
 
     def consider_shapes(axes_of_tables: Sequence[Axis], groups: Groups | None) -> None:
-        for shape in islice(brick_shapes(axes_of_tables, itemsize, shares, parts), policy.brick_way_shapes):
+        for shape in islice(brick_shapes(axes_of_tables, itemsize, shares, parts), _BRICK_WAY_SHAPES):
             if groups is not None:
                 consider(shape, groups)
-            for loads in policy.brick_join_loads:
+            for loads in BRICK_JOIN_LOADS:
                 others = brick_groups(axes, shape, MAX_INPUTS, loads)
                 if others is not None:
                     consider(shape, others)
@@ -77,7 +84,7 @@ def brick_ways(axes: Sequence[Axis], itemsize: int, shares: Sequence[float], par
     first = tuple([tuple(group) for group in join_groups(axes, len(axes[0].strides))])
     consider_shapes(axes, None)
     consider_shapes(joined_axes(axes, first, output_order(axes)), first)
-    for _ in range(policy.brick_way_rounds):
+    for _ in range(_BRICK_WAY_ROUNDS):
         best = min(found.values(), key=lambda way: way.seconds, default=None)
         if best is None or best.seconds == math.inf:
             break
@@ -110,7 +117,6 @@ def brick_of(axes: Sequence[Axis], shape: BrickShape, itemsize: int) -> tuple[Br
 
 def _seconds(axes: Sequence[Axis], shape: BrickShape, groups: Groups, itemsize: int) -> float | None:
     """Predict a way, about."""
-    policy = TilingPolicy.current()
     out_cells = math.prod([axis.size for axis in axes if axis.out])
     kept, copies = with_partial(axes, shape, out_cells)
     made = brick_of(joined_axes(kept, groups, brick_order(kept, shape)), shape, itemsize)
@@ -118,5 +124,5 @@ def _seconds(axes: Sequence[Axis], shape: BrickShape, groups: Groups, itemsize: 
         return None
     tables = [join_cells(axes, group) for group in groups if len(group) > 1]
     tables += [copies * out_cells] if copies > 1 else []
-    seconds = brick_seconds(made[0], itemsize) + len(tables) * 2 * policy.launch_seconds
-    return seconds + sum(tables) * itemsize / policy.brick_way_bytes_per_second
+    seconds = brick_seconds(made[0], itemsize) + len(tables) * 2 * LAUNCH_SECONDS
+    return seconds + sum(tables) * itemsize / _BRICK_WAY_BYTES_PER_SECOND

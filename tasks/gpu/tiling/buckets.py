@@ -12,6 +12,15 @@ from .pass_axes import Group, axis_masks, cells_by_mask, fused, merge_smallest, 
 from .streams import THREADS, VECTOR_BYTES, Axis, divisor
 from .tiling_policy import TilingPolicy
 
+# Most values of a vector along eliminated states.
+_BUCKET_MOST_LANES: Final = 4
+# Rounds of eliminated states up to which one block takes all of them, without partial sums.
+_BUCKET_FEW_STEPS: Final = 4
+# The largest input decides about the order of axes unless it is this many times smaller than all inputs together.
+_BUCKET_LARGE_RATIO: Final = 16
+# A table less saves reads of shared memory; joining it with another costs that many times more for each value.
+_BUCKET_MERGE_RATIO: Final = 16
+
 TABLES: Final = 96
 ENTRIES: Final = 288
 GROUPS: Final = 8
@@ -153,16 +162,16 @@ def _cut(
     gone = [a for a in axes if not a.out]
     whole = _cells(axes)
     largest = max(range(len(sizes)), key=sizes.__getitem__)
-    large = sizes[largest] * policy.bucket_large_ratio >= whole
+    large = sizes[largest] * _BUCKET_LARGE_RATIO >= whole
     gone.sort(key=lambda a: ((a.strides[largest] or whole) if large else 0, sum(map(bool, a.strides))))
     reserved = _contiguous(axes, largest, room) if large else 1
     deep, more = _taken(gone, room // reserved)
-    vector, deep = _vector(deep, min(policy.bucket_most_lanes, VECTOR_BYTES // itemsize))
+    vector, deep = _vector(deep, min(_BUCKET_MOST_LANES, VECTOR_BYTES // itemsize))
     room = max(1, room // _cells((*deep, *vector)))
     outputs, blocks = _taken(kept, min(room, THREADS) if more else room)
     across, turns = _taken(outputs, THREADS)
     along, states = _taken(deep, 1 if turns else THREADS // _cells(across))
-    few = _cells(more) <= policy.bucket_few_steps or _cells(blocks) * 2 >= policy.bucket_blocks
+    few = _cells(more) <= _BUCKET_FEW_STEPS or _cells(blocks) * 2 >= policy.bucket_blocks
     parts, more = _taken(more, 1 if few else 2 * policy.bucket_blocks // _cells(blocks))
     if parts:
         count = _cells(parts)
@@ -216,7 +225,7 @@ def _groups(
     by_mask: dict[int, list[int]] = {}
     for t, mask in enumerate(axis_masks(axes, inputs)):
         by_mask.setdefault(mask | (lanes if any(axis.strides[t] for axis in vector) else 0), []).append(t)
-    worth = math.prod(sizes) // TilingPolicy.current().bucket_merge_ratio
+    worth = math.prod(sizes) // _BUCKET_MERGE_RATIO
     cells = cells_by_mask(sizes)
 
     def dearer(a: Group, b: Group) -> int:

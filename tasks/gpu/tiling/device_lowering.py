@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from itertools import combinations
+from typing import Final
 
 from ...learnt.learnt_launches import RULES, launch_of
 from ...steps.axes import Axes
@@ -29,6 +30,15 @@ from .products.reorders import Reorder, reorder_tiles
 from .streams import Axis, divisor
 from .tile_launches import TILE_LAUNCHES, TileLaunch
 from .tiling_policy import TilingPolicy
+
+# Rows, columns and depth from which a matrix-like step is computed as a product in tiles.
+_PRODUCT_LEAST_SIZES: Final = (16, 16, 12)
+# The same where matrix units do the arithmetic.
+_MATRIX_LEAST_SIZES: Final = (8, 16, 8)
+# Rows, and columns, of a tile of a product, about.
+_PRODUCT_TILE_CELLS: Final = 64
+# Least depth of such a piece, in eliminated states.
+_PRODUCT_PIECE_STATES: Final = 64
 
 
 def device_step(lowered: Lowered) -> DeviceStep:
@@ -70,17 +80,12 @@ def _device_step(lowered: Lowered, launch: TileLaunch) -> DeviceStep:
 
 def _worth_tiles(axes: Sequence[Axis], product: Product, semiring: Semiring) -> bool:
     """Whether a matrix-like step is large enough for tiles: matrix units take small ones, written along columns."""
-    policy = TilingPolicy.current()
     sizes = [math.prod(axes[i].size for i in group) for group in (product.rows, product.columns, product.depth)]
-    if all(size >= least for size, least in zip(sizes, policy.product_least_sizes, strict=True)):
+    if all(size >= least for size, least in zip(sizes, _PRODUCT_LEAST_SIZES, strict=True)):
         return True
     in_columns = any(axes[i].out == 1 for i in (*product.rows, *product.columns))
     matrix_units = semiring.name == "sum_product" and semiring.dtype == "float64"
-    return (
-        matrix_units
-        and in_columns
-        and all(n >= least for n, least in zip(sizes, policy.matrix_least_sizes, strict=True))
-    )
+    return matrix_units and in_columns and all(n >= least for n, least in zip(sizes, _MATRIX_LEAST_SIZES, strict=True))
 
 
 @dataclass(frozen=True)
@@ -247,10 +252,10 @@ class _StepBuilder(PassBuilder):
         policy = TilingPolicy.current()
         batch, rows, columns, depth = groups
         count, tall, wide, deep = (math.prod(a.size for a in group) for group in groups)
-        tiles = count * -(-tall // policy.product_tile_cells) * -(-wide // policy.product_tile_cells)
+        tiles = count * -(-tall // _PRODUCT_TILE_CELLS) * -(-wide // _PRODUCT_TILE_CELLS)
         cells = count * tall * wide
         wanted = (
-            min(policy.product_busy_tiles // tiles, deep // policy.product_piece_states)
+            min(policy.product_busy_tiles // tiles, deep // _PRODUCT_PIECE_STATES)
             if tiles < policy.product_busy_tiles // 4
             else 1
         )

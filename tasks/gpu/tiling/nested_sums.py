@@ -7,10 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from .pass_axes import axis_masks, cells_by_mask
 from .streams import Axis
 from .tiling_policy import TilingPolicy
+
+# The work of writing and reading such a table for each of its cells, in cells of a step.
+_INNER_SUM_CELL: Final = 16.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +60,7 @@ def inner_sums(axes: Sequence[Axis], inputs: int) -> list[InnerSum]:
         union = _union([mask for mask in masks if mask & dropped])
         table = union & ~dropped
         left = _union([table, *(mask for mask in masks if not mask & dropped)])
-        written = policy.inner_sum_cell * cells(table)
+        written = _INNER_SUM_CELL * cells(table)
         return cells(union) + cells(left) + written, written, table
 
     whole = frozenset([i for i, axis in enumerate(axes) if not axis.out])

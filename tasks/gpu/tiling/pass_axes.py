@@ -15,6 +15,19 @@ from ...steps.axes import Axes
 from .streams import Axis, divisor
 from .tiling_policy import TilingPolicy
 
+# log2 of how many times smaller than the largest input a join must be to cost nothing beside it.
+_FREE_JOIN_LOG2: Final = 4
+# Joins before a step have at most this many cells, or at most this share of the cells of its largest input.
+_JOIN_CELLS: Final = 1 << 22
+# An output with fewer cells is computed in partial sums: about the threads that a device holds.
+_PARALLEL_CELLS: Final = 1 << 18
+# A join of some members costs nothing beside the join of all where it is this many times smaller.
+_SMALL_JOIN_RATIO: Final = 8
+# Sums over fewer states are not cut into partial sums.
+_SHORT_SUM_STATES: Final = 32
+# Cells that a warp reads side by side; outputs of fewer cells are added up along rows.
+_ROW_CELLS: Final = 32
+
 FEW_INPUTS: Final = 4
 MAX_INPUTS: Final = 8
 """Inputs of one pass. More than a few are joined before where that makes small tables, more than the maximum always."""
@@ -109,20 +122,17 @@ def partial_axes(axes: Sequence[Axis], inputs: int) -> tuple[dict[int, int], boo
     contiguous along eliminated cells only. Whole axes or exact parts, those with the smallest strides first:
     neighbouring threads then read neighbouring cells.
     """
-    policy = TilingPolicy.current()
     depth = math.prod(a.size for a in axes if not a.out)
     cells = math.prod(a.size for a in axes if a.out)
     largest = max(range(inputs), key=lambda t: join_cells(axes, (t,)))
     inner = min(
         (i for i, a in enumerate(axes) if a.strides[largest]), key=lambda i: axes[i].strides[largest], default=-1
     )
-    along = inner >= 0 and not axes[inner].out and axes[inner].size > policy.short_sum_states
-    if depth <= policy.short_sum_states or (
-        cells * 4 >= policy.parallel_cells and not (along and depth >= 8 * policy.row_cells)
-    ):
+    along = inner >= 0 and not axes[inner].out and axes[inner].size > _SHORT_SUM_STATES
+    if depth <= _SHORT_SUM_STATES or (cells * 4 >= _PARALLEL_CELLS and not (along and depth >= 8 * _ROW_CELLS)):
         return {}, False
-    wanted = min(depth // 8, max(policy.parallel_cells // cells, policy.row_cells if along else 1))
-    return _kept_cells(axes, largest, wanted), along or cells < policy.row_cells
+    wanted = min(depth // 8, max(_PARALLEL_CELLS // cells, _ROW_CELLS if along else 1))
+    return _kept_cells(axes, largest, wanted), along or cells < _ROW_CELLS
 
 
 def partial_sums(axes: Sequence[Axis], inputs: int, wanted: int) -> dict[int, int]:
@@ -180,9 +190,8 @@ def join_groups(axes: Sequence[Axis], tables: int) -> list[list[int]]:
     Either the pair is joined first whose join adds the fewest cells to the joins that it replaces, or the smallest
     group joins the group that it enlarges least. The former is better if tables have few axes in common.
     """
-    policy = TilingPolicy.current()
     masks, cells = axis_masks(axes, tables), cells_by_mask([axis.size for axis in axes])
-    free = max(policy.join_cells, max(map(cells, masks)) >> policy.free_join_log2)
+    free = max(_JOIN_CELLS, max(map(cells, masks)) >> _FREE_JOIN_LOG2)
 
     def enough(groups: int, union: int) -> bool:
         return groups <= FEW_INPUTS or (groups <= MAX_INPUTS and union > free)
@@ -282,7 +291,7 @@ def small_groups(sizes: Sequence[int], strides: Sequence[Sequence[int]]) -> list
 
     def partner(smallest: Group, others: Sequence[Group]) -> Group | None:
         found = min(others, key=lambda g: (cells(g[0] | smallest[0]), -cells(g[0])))
-        return None if cells(found[0] | smallest[0]) * policy.small_join_ratio > whole else found
+        return None if cells(found[0] | smallest[0]) * _SMALL_JOIN_RATIO > whole else found
 
     return [members for _, members in merge_smallest(groups, cells, partner, sets_aside=True)]
 

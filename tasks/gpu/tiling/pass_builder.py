@@ -33,7 +33,30 @@ from .passes import BrickPass, BucketPass, JoinPass, Pass, ReorderPass, RowsPass
 from .products.reorders import reorder_tiles
 from .streams import Axis, stream_tiles
 from .tile_launches import TileLaunch
-from .tiling_policy import TilingPolicy
+from .tiling_policy import BRICK_JOIN_LOADS, TilingPolicy
+
+# A join of more cells is computed in blocks, if a launch of buckets exists for it. The second number is for joins
+# before a large step; runs of small steps were slower with it.
+_CELLWISE_JOIN_CELLS: Final = 1 << 14
+_CELLWISE_JOIN_CELLS_OF_LARGE: Final = 1 << 18
+# Cells of a step that is large.
+_CELLWISE_LARGE_CELLS: Final = 1 << 26
+# A step of few inputs is joined in shared memory where each value is read at least this often, over at least as
+# many eliminated states.
+_BUCKET_LEAST_READS: Final = 8
+# A bucket is crowded where a block reads more values than this share of the cells of its join; half of it for few
+# inputs.
+_CROWDED_SHARE: Final = 0.5
+# Streaming is faster than a crowded bucket from this many cells of the join and of the output on.
+_CROWDED_CELLS: Final = 1 << 22, 1 << 14
+# Share of the strides of a bucket launch that inputs may take: cutting axes adds some.
+_BUCKET_STRIDE_SHARE: Final = 0.8
+# Smaller tables are copied by a stream.
+_REORDER_LEAST_CELLS: Final = 1 << 22
+# Cells of a join in each partial sum of bricks, about: adding up sums of this length takes little time.
+_BRICK_SUMMED_CELLS: Final = 1 << 4
+# Bricks are tried instead of a stream that is predicted to take longer.
+_STREAM_POOR_SECONDS: Final = 1e-4
 
 # Axes of a brick: those of places, columns and rows; only where that is too many places for the kernel are fewer tried.
 _MOST_PARTS: Final = MAX_PLACES + 8
@@ -95,7 +118,7 @@ class PassBuilder:
         assert stream is not None
         policy = TilingPolicy.current()
         bricks = None
-        if stream[0] > policy.stream_poor_seconds and self.launch.bricks == "rules":
+        if stream[0] > _STREAM_POOR_SECONDS and self.launch.bricks == "rules":
             bricks = self.priced(partial(self.bricks, axes, inputs, policy.brick_join_least_cells, sums=True))
         self.add(bricks if bricks is not None and bricks[0] < stream[0] else stream)
         return True
@@ -125,13 +148,13 @@ class PassBuilder:
         self, axes: Sequence[Axis], inputs: Sequence[int], out_cells: int, parts: int, compared: int
     ) -> bool:
         """Add the bricks, cut into at most ``parts`` axes, that take least time together with the joins before them."""
-        policy, shares = TilingPolicy.current(), self.launch.brick_shares
+        shares = self.launch.brick_shares
         if len(inputs) > MAX_INPUTS and compared > 1:
             ways = brick_ways(axes, self.itemsize, shares, parts)
             return any(self.bricks_in(axes, inputs, out_cells, way.shape, way.groups) for way in ways)
         found = list[Priced]()
         for shape in brick_shapes(axes, self.itemsize, shares, parts):
-            groups = brick_groups(axes, shape, MAX_INPUTS, policy.brick_join_loads[0])
+            groups = brick_groups(axes, shape, MAX_INPUTS, BRICK_JOIN_LOADS[0])
             if groups is None:
                 continue
             way = partial(self.bricks_in, axes, inputs, out_cells, shape, groups)
@@ -154,7 +177,7 @@ class PassBuilder:
         """Add bricks that leave many partial sums of each cell, and what adds these up."""
         policy = TilingPolicy.current()
         ours, sums = in_partial_sums(
-            axes, partial_sums(axes, len(inputs), depth // policy.brick_summed_cells), sums_last=True
+            axes, partial_sums(axes, len(inputs), depth // _BRICK_SUMMED_CELLS), sums_last=True
         )
         if sums * out_cells < policy.brick_least_output_cells:
             return False
@@ -207,8 +230,8 @@ class PassBuilder:
         policy = TilingPolicy.current()
         found: list[Table] = []
         small: list[BucketJoin] = []
-        large = math.prod(a.size for a in axes) >= policy.cellwise_large_cells
-        cellwise = policy.cellwise_join_cells_of_large if large else policy.cellwise_join_cells
+        large = math.prod(a.size for a in axes) >= _CELLWISE_LARGE_CELLS
+        cellwise = _CELLWISE_JOIN_CELLS_OF_LARGE if large else _CELLWISE_JOIN_CELLS
         for group in groups:
             if len(group) == 1:
                 found.append(group[0])
@@ -266,7 +289,7 @@ class PassBuilder:
         ours, strides = joint(axes, few, order)
         cells = math.prod([a.size for a in ours])
         table, numbers = self.temporary(cells), tuple([number for number, _ in few])
-        large = len(few) == 1 and cells >= TilingPolicy.current().reorder_least_cells
+        large = len(few) == 1 and cells >= _REORDER_LEAST_CELLS
         reorder = reorder_tiles(ours, self.itemsize) if large else None
         self.passes.append(
             ReorderPass(numbers, table, reorder)
@@ -299,8 +322,8 @@ class PassBuilder:
         passes, temporaries = len(self.passes), len(self.temporaries)
         axes, inputs = self.packed(axes, inputs)
         bucket = bucket_tiles(axes, len(inputs), self.itemsize)
-        crowded = bucket is None or bucket.share > (policy.crowded_share / 2 if few else policy.crowded_share)
-        large = cells >= policy.crowded_cells[0] and out_cells >= policy.crowded_cells[1]
+        crowded = bucket is None or bucket.share > (_CROWDED_SHARE / 2 if few else _CROWDED_SHARE)
+        large = cells >= _CROWDED_CELLS[0] and out_cells >= _CROWDED_CELLS[1]
         if bucket is None or (wanted == "rules" and crowded and large):
             del self.passes[passes:], self.temporaries[temporaries:]
             return False
@@ -315,25 +338,21 @@ class PassBuilder:
         policy = TilingPolicy.current()
         cells, depth = math.prod(a.size for a in axes), math.prod(a.size for a in axes if not a.out)
         tables = range(len(inputs))
-        if (
-            depth >= policy.bucket_least_reads
-            and sum(join_cells(axes, [t]) for t in tables) * policy.bucket_least_reads <= cells
-        ):
+        if depth >= _BUCKET_LEAST_READS and sum(join_cells(axes, [t]) for t in tables) * _BUCKET_LEAST_READS <= cells:
             return True
         return cells < policy.bucket_output_cells and bool(partial_axes(axes, len(inputs))[0])
 
     def packed(self, axes: list[Axis], inputs: list[int]) -> tuple[list[Axis], list[int]]:
         """Join the small inputs that enlarge the join least, until one launch takes the remaining inputs."""
-        policy = TilingPolicy.current()
         entries = [sum(a.strides[t] > 0 for a in axes) for t in range(len(inputs))]
-        if len(inputs) <= TABLES and sum(entries) <= policy.bucket_stride_share * ENTRIES:
+        if len(inputs) <= TABLES and sum(entries) <= _BUCKET_STRIDE_SHARE * ENTRIES:
             return axes, inputs
         masks, cells = axis_masks(axes, len(inputs)), cells_by_mask([axis.size for axis in axes])
         left = sorted(range(len(inputs)), key=lambda t: cells(masks[t]))
         members = [left.pop(0)]
         joined, over = (
             masks[members[0]],
-            sum(entries[t] for t in left) - (policy.bucket_stride_share * ENTRIES - len(axes)),
+            sum(entries[t] for t in left) - (_BUCKET_STRIDE_SHARE * ENTRIES - len(axes)),
         )
         while len(left) > 1 and (len(left) >= TABLES or over > 0):
             member = min(left, key=lambda t: cells(joined | masks[t]))

@@ -21,7 +21,16 @@ from .passes import BrickPass, BucketPass, JoinPass, Pass, ProductPass, ReorderP
 from .products.product_prices import product_seconds
 from .stream_prices import stream_seconds
 from .streams import VECTOR_BYTES
-from .tiling_policy import TilingPolicy
+from .tiling_policy import FAR_BYTES, LAUNCH_SECONDS, TilingPolicy
+
+# The minimum time of a launch of joins and of a launch of a bucket, and the time for each cell that it writes.
+# Fitted to 256 launches on one H100, all of which take between two thirds and one and a half times the prediction.
+_JOIN_SECONDS: Final = (6.8e-6, 18.3e-12)
+# The minimum time of a launch; and the bytes per second that a launch without bricks reads and writes.
+_JOINED_BYTES_PER_SECOND: Final = 0.7e12
+# The same for a launch that copies a table in another order of axes.
+_REORDER_SECONDS: Final = 15e-6
+_REORDERED_BYTES_PER_SECOND: Final = 1.7e12
 
 _WORD: Final = 4
 """Bytes that the device copies into shared memory by itself, at least."""
@@ -110,17 +119,17 @@ def passes_seconds(
             continue
         moved = sum([cells[t] for t in (*each.reads, *each.writes)]) * itemsize
         if isinstance(each, ReorderPass):
-            total += policy.reorder_seconds + moved / policy.reordered_bytes_per_second
+            total += _REORDER_SECONDS + moved / _REORDERED_BYTES_PER_SECOND
             continue
-        least = moved / policy.joined_bytes_per_second
+        least = moved / _JOINED_BYTES_PER_SECOND
         if isinstance(each, JoinPass | BucketPass):
-            launch, cell = policy.join_seconds if isinstance(each, JoinPass) else policy.bucket_seconds
+            launch, cell = _JOIN_SECONDS if isinstance(each, JoinPass) else policy.bucket_seconds
             total += launch + max(least, sum([cells[t] for t in each.writes]) * cell)
             continue
         if isinstance(each, StreamPass):  # cell by cell they are no faster than other joins; vectors are
             computed = stream_seconds(each.stream, itemsize)
             least = max(computed, least) if each.stream.width == 1 else computed
-        total += policy.launch_seconds + least
+        total += LAUNCH_SECONDS + least
     return total
 
 
@@ -163,7 +172,7 @@ def _work(brick: Brick, itemsize: int) -> _Work:
             batches += times * -(-piece.far_items // _BATCH)
         table = math.prod([a.size for a in axes if a.strides[t]]) * _cells(piece) * itemsize
         if table > NOMINAL.cached_bytes:
-            far = rates.far_run * max(0.0, math.log2(table / TilingPolicy.current().far_bytes))
+            far = rates.far_run * max(0.0, math.log2(table / FAR_BYTES))
             read += table * _overhead(piece, [a.strides[t] for a in axes if a.strides[t]], itemsize, far)
     written = bricks * _written(brick, itemsize, rates) / rates.written_bytes
     return issued, batches, read / rates.read_bytes, written
@@ -177,7 +186,7 @@ def _seconds(brick: Brick, itemsize: int, work: _Work) -> float:
     waiting = brick.blocks * rates.begin + items * (rates.wait_ahead if brick.ahead else rates.wait)
     waiting = (waiting + batches * rates.wait_batch) / blocks
     each = min(NOMINAL.processors, brick.blocks)
-    return TilingPolicy.current().launch_seconds + max((busy + waiting) / each / rates.cycles, read + written)
+    return LAUNCH_SECONDS + max((busy + waiting) / each / rates.cycles, read + written)
 
 
 def _computed(brick: Brick, itemsize: int, rates: BrickRates) -> float:

@@ -18,6 +18,19 @@ from ..pass_axes import fused
 from ..streams import VECTOR_BYTES, Axis, divisor
 from ..tiling_policy import TilingPolicy
 
+# Depths of a round of a product, in the order of preference.
+_PRODUCT_DEPTH_STATES: Final = (8, 9, 10, 7, 6, 5)
+# Share of a product that a depth other than the usual one must save.
+_PRODUCT_DEPTH_GAIN_SHARE: Final = 0.15
+# Depth from which a block takes one batch, which is work enough.
+_PRODUCT_LONG_STATES: Final = 256
+# Bytes of the right factor that all rows are computed from before the next ones are read.
+_PRODUCT_NEAR_BYTES: Final = 1 << 21
+# Columns follow the right factor, not the output, where the depth has this many times the rows of a tile.
+_PRODUCT_DEEP_RATIO: Final = 8
+# Share of a tile that must be filled for parts of axes to be taken.
+_PRODUCT_FULL_SHARE: Final = 0.9
+
 AXES: Final = 40
 """Axes of a product; as in ``cuda/product.cu``, like the next two."""
 
@@ -135,9 +148,7 @@ def _tiling(groups: Groups, tile: Tile, lanes: int, itemsize: int) -> Tiling:
     left, right = (lambda a: a.strides[0]), (lambda a: a.strides[1])
     near_rows, far_rows = _cut(rows, tile.rows, [left], _LINE_CELLS)
     # Columns go as the output has them, unless the right factor is much larger.
-    runs = (
-        [_out, right] if cells_of(depth) < policy.product_deep_ratio * min(tile.rows, cells_of(rows)) else [right, _out]
-    )
+    runs = [_out, right] if cells_of(depth) < _PRODUCT_DEEP_RATIO * min(tile.rows, cells_of(rows)) else [right, _out]
     near_columns, far_columns = _cut(columns, wide, runs, line)
     if len(batch) + len(near_rows) + len(far_rows) + len(near_columns) + len(far_columns) + len(depth) > AXES:
         near_rows, far_rows, near_columns, far_columns = list(rows), [], list(columns), []
@@ -149,7 +160,7 @@ def _tiling(groups: Groups, tile: Tile, lanes: int, itemsize: int) -> Tiling:
     batches = cells_of(walk)
     row_tiles, column_tiles = -(-cells_of(near_rows) // tile.rows), -(-cells_of(near_columns) // wide)
     span = 1
-    if cells_of(depth) < policy.product_long_states:
+    if cells_of(depth) < _PRODUCT_LONG_STATES:
         span = max(1, min(SPAN, batches, batches * row_tiles * column_tiles // policy.product_batch_blocks))
     order = _load_order(near_columns, wide) if column_tiles == 1 else tuple(range(wide))
     return Tiling(tile, cut, row_tiles, column_tiles, span, order)
@@ -185,7 +196,7 @@ def _cut(
         grown = divisor(axes[i].size // parts[i], room)
         parts[i] *= grown
         room //= grown
-    if math.prod(parts) / limit < TilingPolicy.current().product_full_share * cells / (-(-cells // limit) * limit):
+    if math.prod(parts) / limit < _PRODUCT_FULL_SHARE * cells / (-(-cells // limit) * limit):
         return list(axes), []
     near = [Axis(p, a.strides, a.out) for a, p in zip(axes, parts, strict=True) if p > 1]
     far = [
@@ -198,10 +209,9 @@ def _cut(
 
 def _walk(axes: Sequence[Axis], rows: Sequence[Axis], footprint: int) -> list[Axis]:
     """Order the batches: as the output has them, and all rows while their columns are still in the cache."""
-    policy = TilingPolicy.current()
     rest = sorted(axes, key=_out, reverse=True)
     near: list[Axis] = []
-    while rest and footprint * rest[-1].size <= policy.product_near_bytes:
+    while rest and footprint * rest[-1].size <= _PRODUCT_NEAR_BYTES:
         near.insert(0, rest.pop())
         footprint *= near[0].size
     return [*rest, *sorted(rows, key=_out, reverse=True), *near]
@@ -227,12 +237,10 @@ class Loads:
 def step_depth(depth: int) -> int:
     """Choose the depth of a step: the depth with the fewest unused states at the end."""
 
-    policy = TilingPolicy.current()
-
     def padded(step: int) -> float:
-        return -(-depth // step) * step + (0 if step == DEPTH else policy.product_depth_gain_share * depth)
+        return -(-depth // step) * step + (0 if step == DEPTH else _PRODUCT_DEPTH_GAIN_SHARE * depth)
 
-    return min(policy.product_depth_states, key=padded)
+    return min(_PRODUCT_DEPTH_STATES, key=padded)
 
 
 def factor_loads(tiling: Tiling, side: int, itemsize: int, deep_cells: int = DEPTH) -> Loads:
