@@ -16,7 +16,7 @@ from ..machine.resources import Resources
 from ..models.dcop import Dcop, with_agents
 from ..models.model import Model
 from ..options import Options, checked_order, parse_size
-from ..plans.planning_policy import PlanningPolicy
+from ..plans.planning_policy import DEVICE_LOADING_SECONDS
 from ..public_names import public
 from ..results.dpop_result import DpopMetrics, DpopResult, DpopStatus
 from ..runs.pools import DaskPools, serial_pool
@@ -127,7 +127,7 @@ def _soon_done(dcop: Dcop, asked: AgentOptions, resources: Resources) -> Planned
     except BudgetError:
         return None
     seconds = planned.joined_cells / Rates().cells_per_second
-    return None if planned.bounded or seconds > PlanningPolicy.current().device_loading_seconds else planned
+    return None if planned.bounded or seconds > DEVICE_LOADING_SECONDS else planned
 
 
 def _pool(resources: Resources, model: str) -> AbstractContextManager[Pool]:

@@ -10,6 +10,8 @@ from ...tasks.steps.policy import Policy
 # Nominal seconds of a search for a tree whose messages fit memory, where a propagation takes less than the latter
 # and was not searched for before: of seven, twice as long found the same for six, and 11% less for 20 ms.
 FURTHER_SEARCH_SECONDS: Final = 0.05
+# Loading a device's libraries and kernels in this process, in seconds.
+DEVICE_LOADING_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True)
@@ -34,8 +36,6 @@ class PlanningPolicy(Policy):
         Further GPUs that save less than this share of the time are not used.
     device_group_seconds : float
         Predicted seconds of a group of slices where threads of this process use several GPUs.
-    device_loading_seconds : float
-        Loading a device's libraries and kernels in this process.
     device_link_bytes_per_second : float
         Rate between a GPU and the host, for tables that a part on a GPU leaves for other parts or for the way back.
     submit_seconds : float
@@ -51,6 +51,5 @@ class PlanningPolicy(Policy):
     device_step_seconds: float = 3e-5
     device_least_gain: float = 0.1
     device_group_seconds: float = 0.01
-    device_loading_seconds: float = 1.0
     device_link_bytes_per_second: float = 20e9
     submit_seconds: float = 5e-4

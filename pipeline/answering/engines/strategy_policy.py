@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Final
 
 from ....tasks.steps.policy import Policy
-from ...plans.planning_policy import PlanningPolicy
+from ...plans.planning_policy import DEVICE_LOADING_SECONDS
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,7 @@ class StrategyPolicy:
     least_planning_seconds: float = 0.3
     most_planning_seconds: float = 20.0
     short_sweep_seconds: float = 60.0
-    device_start_seconds: float = PlanningPolicy().device_loading_seconds
+    device_start_seconds: float = DEVICE_LOADING_SECONDS
     table_cell_seconds: float = 2e-8
     cell_left_seconds: float = 7e-8
     race_from_seconds: float = 3.0
