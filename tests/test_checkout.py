@@ -12,7 +12,7 @@ import pytest
 from tests.test_structure import ROOMS, ROOT
 
 # What tests/conftest.py needs.
-SHARED = ("clusters.py", "conftest.py", "object_server.py", "policies.py", "slow.txt")
+SHARED = ("clusters.py", "conftest.py", "few_cases.py", "object_server.py", "policies.py", "slow.txt")
 TEST = "def test_imports():\n    import sys, bucketflow\n    assert not set(%r) & set(sys.modules)\n"
 
 

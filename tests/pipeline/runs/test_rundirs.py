@@ -316,7 +316,7 @@ def test_a_finished_run_answers_where_it_cannot_be_written(tmp_path: Path, monke
     for ask in (lambda: bucketflow.resume(tmp_path / "marginals"), lambda: bucketflow.solve("grid", workdir=folder)):
         with pytest.raises(bucketflow.IncompatibleRunError, match=r"cannot be written|belongs to another run"):
             ask()
-    with pytest.raises(bucketflow.IncompatibleRunError, match="as a run directory: Read-only file system"):
+    with pytest.raises(bucketflow.IncompatibleRunError, match="as a run directory: read-only file system"):
         bucketflow.solve("satellite", workdir=tmp_path / "new")
     assert sorted(path for path in tmp_path.rglob("*") if path.name != "new") == before
 
