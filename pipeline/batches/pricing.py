@@ -32,7 +32,7 @@ from .models import effort_of, model_of_row, options_of, question_key, question_
 _TIME_PIECES: Final = 8
 # Pieces may take this many times as long as the whole.
 _PIECE_OVERHEAD_RATIO: Final = 2.0
-# Or this many seconds.
+# Pieces may take at least this many seconds more than the whole, whatever the ratio.
 _PIECE_FREE_SECONDS: Final = 1.0
 # Each further cut has one part in this many of the memory.
 _PIECE_MEMORY_PART: Final = 4

@@ -23,7 +23,7 @@ _ROWS_FUNCTION_SECONDS: Final = 1e-3
 _ENOUGH_ROWS: Final = 1e8
 # Factor of sparse variables' remaining states in prices; a larger factor avoids wide tables.
 _SPARSE_STATES: Final = (1, 8)
-# Another tree is taken from this share of the rows on.
+# Another tree replaces the first if its rows are at most this fraction of the rows of the first.
 _CLEARLY_FEWER: Final = 0.9
 # Slices of rows grow by this factor at most before it is tried again.
 _SLICES_AT_ONCE: Final = 64

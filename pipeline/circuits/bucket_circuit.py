@@ -23,7 +23,8 @@ from ..trees.tree import Tree, bucket_tree
 
 # Nominal seconds of the search for a tree, which is made once for all evaluations.
 _SEARCH_SECONDS: Final = 10.0
-# The same of one byte that the circuit takes: a fifth, as it takes several times what a row does.
+# Nominal seconds for each byte of a circuit. A byte of sparse tables has five times as many, because a circuit
+# takes several times the bytes of the rows.
 _CIRCUIT_BYTE_SECONDS: Final = 5e-9
 
 Array = NDArray[Any]

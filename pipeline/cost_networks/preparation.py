@@ -16,7 +16,7 @@ from .elimination import eliminate, replace
 from .reparametrisation import ShiftLimits, shift
 from .working_network import NetworkProblem, Removed, problem_of, tables_of
 
-# Another round is tried where one removed this part of the values, or of the entries.
+# Another round of preparation follows if the last round removed this fraction of the values or of the entries.
 _WORTHWHILE_SHARE: Final = 0.01
 
 #: Cells to touch by all rounds, a few tenths of a second.

@@ -30,7 +30,7 @@ _RESTART_CELL_SECONDS: Final = 5e-9
 # than its cost.
 _PAIRS_SECONDS: Final = 1.2e-4
 _BOTH_WAYS_NEAR: Final = 1.5
-# The same of trees of buckets or cliques that were asked for, which only further orders improve.
+# Seconds of search for each cell of requested trees of buckets or cliques, which only further orders improve.
 _ASKED_CELL_SECONDS: Final = 2e-8
 # No search whose time is by cells is given more than the first, for a refined tree nor more than the other or
 # ``share`` of the propagation.

@@ -12,9 +12,9 @@ from .prover_registry import Registered, traits_of
 
 # A prover that closed this part of the gap in one turn has another turn at once.
 _AGAIN_GAP_SHARE: Final = 0.5
-# The weight of a local search is multiplied by this where its last turn found something better.
+# The weight of a local search is multiplied by this if its last time slice found something better.
 _IMPROVING_TURN_WEIGHT: Final = 0.5
-# The same where its last turn found nothing better.
+# The weight of a local search is multiplied by this if its last time slice found nothing better.
 _IDLE_TURN_WEIGHT: Final = 0.25
 # Minimum seconds of a turn for measuring the closed fraction of the gap per second.
 _LEAST_TURN_SECONDS: Final = 0.01

@@ -28,7 +28,7 @@ from .run_policy import SamplingPolicy
 
 # Maximum rows of a sample: of step tables, and of leaf tables, which are kept whole if possible.
 _MOST_LEAF_ROWS: Final = 1 << 16
-# Where fewer rows of two samples meet, nothing is known of how many do.
+# If two samples share fewer rows, the number of joined rows is not estimated.
 _FEWEST_ROWS: Final = 24
 
 _LARGEST_LOG: Final = 700.0

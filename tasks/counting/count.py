@@ -44,7 +44,7 @@ _TURN_NODES: Final = 1 << 8
 _FIRST_WORK: Final = 1 << 21
 # Maximum fraction of the memory for cached components, because the decisions may need more.
 _KNOWN_SHARE: Final = 0.75
-# The same where the search is traced, as the trace wants more of it, too.
+# Maximum fraction of the memory for cached components if the search is traced, because the trace needs memory too.
 _TRACED_KNOWN_SHARE: Final = 0.375
 
 

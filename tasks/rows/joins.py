@@ -28,8 +28,8 @@ from .ordering import (
 from .relation import Dense, Relation, Table, empty, from_dense, gathers
 from .row_backend import backend_of
 
-# This number of rows that are only multiplied with arrays, and summed in their order, fits in the memory of one
-# sorted row.
+# Rows that are only multiplied with arrays, and summed in their order: this many fit in the memory of one sorted
+# row.
 _ROWS_IN_PLACE: Final = 4
 # Sorting a row takes as long as looking up this number of keys.
 _SORTING_ROWS: Final = 3

@@ -41,7 +41,8 @@ _CLUSTER_SWEEPS: Final = 10
 _CLUSTER_WORK_CELLS: Final = 20_000_000
 # Sweeps end a round if they raised the bound by less than this fraction of the round's total rise.
 _CLUSTER_STALL_SHARE: Final = 1e-5
-# Or by less than this part of the gap for each cell that they touched, which takes half a nanosecond.
+# Sweeps also end a round if they raised the bound by less than this fraction of the gap for each cell that they
+# touched. A cell takes half a nanosecond.
 _CLUSTER_GAP_PER_CELL: Final = 1.5e-9
 # Sweeps after which an assignment is read off, besides the last.
 _CLUSTER_DECODED_SWEEPS: Final = (1, 3, 10)

@@ -24,7 +24,7 @@ from .diagram_buckets import DiagramBuckets, Elimination, Round, buckets_of
 
 # The first step goes one part in this many of the way from the lower bound to the cut-off.
 _DIAGRAM_FIRST_PART: Final = 32
-# It should cost about this many times as much.
+# Expected cost of the next diagram, in multiples of the last.
 _DIAGRAM_COST_RATIO: Final = 4.0
 # The last cut-off comes next if it is expected to make at most this many times the edges of the one before it.
 _DIAGRAM_STRAIGHT_RATIO: Final = 4.0

@@ -44,11 +44,11 @@ _LOCAL_FIRST_PENALTY: Final = 2.0
 _LOCAL_PENALTY_RATIO: Final = 4.0
 # A local search takes one part in this many of the memory.
 _LOCAL_MEMORY_PART: Final = 4
-# It begins anew in a network that is this many times smaller.
+# A local search begins anew in a network that is this many times smaller.
 _LOCAL_SMALLER_RATIO: Final = 2
 # Neighbourhoods are searched where there is memory for this many times what a search is laid out in.
 _NEIGHBOURHOOD_COPIES: Final = 2
-# Where an assignment is known already, there are no turns of fewer CPU seconds.
+# If an assignment is known, shorter time slices, in CPU seconds, are skipped.
 _IMPROVING_FROM_SECONDS: Final = 0.5
 
 #: Sums of costs are exact below this.

@@ -21,7 +21,7 @@ from .branch_and_bound import Search, search_bytes
 
 # Neighbourhoods are searched in networks of more assignments than these, in bits.
 _NEIGHBOURHOOD_BITS: Final = 384
-# And with domains of at least this many bits on average.
+# Neighbourhoods are searched only if the domains have at least this many bits on average.
 _NEIGHBOURHOOD_DOMAIN_BITS: Final = 3
 # Growth factor of a neighbourhood that was searched completely without success.
 _NEIGHBOURHOOD_WIDER_RATIO: Final = 1.05
@@ -31,7 +31,8 @@ _NEIGHBOURHOOD_NARROWER_RATIO: Final = 1.1
 _NEIGHBOURHOOD_AGAIN_RATIO: Final = 2.0
 # Nodes of a neighbourhood.
 _NEIGHBOURHOOD_NODES: Final = 200
-# It is laid out again, with fewer values, once only this part of the best total above the bound is left.
+# The network is laid out again, with fewer values, once the gap is at most this fraction of the gap at the last
+# layout.
 _NEIGHBOURHOOD_AGAIN_SHARE: Final = 0.5
 
 

@@ -21,13 +21,13 @@ from .subtree_agreement import Agreement, Section, cut_parts, search_a_while
 _SUBTREE_LONGER_RATIO: Final = 2.0
 # Subtrees have their first turn in rounds of this many CPU seconds.
 _SUBTREES_FROM_SECONDS: Final = 1.0
-# They have it in rounds half as long where there are at most this many variables.
+# Networks of at most this many variables get their first time slice in rounds half as long.
 _SUBTREE_FEW_VARIABLES: Final = 128
-# They are left if more than one part is open after this many CPU seconds.
+# Subtrees are given up if more than one part is open after this many CPU seconds.
 _SUBTREE_SECONDS: Final = 0.25
-# They are left if this many turns optimised no other part.
+# Subtrees are given up if this many time slices optimised no other part.
 _SUBTREE_IDLE_TURNS: Final = 2
-# Where one part is left, it is much smaller than the whole, and has this share of the time that was spent.
+# The last open part is much smaller than the whole. It gets this fraction of the time spent so far.
 _SUBTREE_LAST_SHARE: Final = 0.65
 
 

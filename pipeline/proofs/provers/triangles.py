@@ -35,11 +35,11 @@ _TRIANGLE_GAP_PER_SUM: Final = 1e-12
 # Assignments are decoded, and values forbidden by single variables, after this many times the work of the last
 # time.
 _TRIANGLE_LOOK_RATIO: Final = 1.5
-# Sweeps over single variables then.
+# Sweeps over single variables before values are forbidden.
 _TRIANGLE_SINGLE_SWEEPS: Final = 4
 # Share of the entries that must be forbidden to be worth a smaller network.
 _TRIANGLE_FORBIDDEN_SHARE: Final = 0.02
-# They have no other turn where one closed less than this part of the gap.
+# Triangles get no further time slice if the last slice closed less than this fraction of the gap.
 _TRIANGLE_GAP_SHARE: Final = 0.01
 
 #: Limit of held values, in grains, so that sums and differences are exact.

@@ -27,11 +27,11 @@ _MESSAGE_SMALL_CELLS: Final = 4096
 _MESSAGE_SHORT_STATES: Final = 4
 # Nanoseconds that a thread waits for an output, on an H200 with little else to do.
 _MESSAGE_OUTPUT_NS: Final = 150.0
-# The same for each axis of its outputs.
+# Nanoseconds that a thread needs for each axis of its outputs.
 _MESSAGE_AXIS_NS: Final = 25.0
-# The same for an eliminated state of the outer loop.
+# Nanoseconds that a thread needs for an eliminated state of the outer loop.
 _MESSAGE_HIGH_NS: Final = 50.0
-# The same for all states of the inner loop that it reads at a time.
+# Nanoseconds that a thread needs for all states of the inner loop that it reads at a time.
 _MESSAGE_LOWS_NS: Final = 350.0
 # Nanoseconds to add up the partial sums of several items.
 _MESSAGE_PIECES_NS: Final = 3000.0

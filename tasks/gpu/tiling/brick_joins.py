@@ -21,9 +21,9 @@ _BRICK_COPY_LOADS: Final = 4.0
 # An input is copied into another order first where bricks then read at least this many cells less for each cell
 # copied.
 _BRICK_REORDER_SAVED_READS: Final = 16.0
-# The number of reads that pays for the launch of such a copy.
+# The number of reads that pays for the launch of a reordered copy.
 _BRICK_REORDER_LAUNCH_READS: Final = 1 << 25
-# Such a copy has at most one in this many cells of a step's other tables.
+# A reordered copy has at most one cell for this many cells of the other tables of the step.
 _BRICK_REORDER_RATIO: Final = 16
 
 

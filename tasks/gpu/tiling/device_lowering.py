@@ -33,7 +33,7 @@ from .tiling_policy import TilingPolicy
 
 # Rows, columns and depth from which a matrix-like step is computed as a product in tiles.
 _PRODUCT_LEAST_SIZES: Final = (16, 16, 12)
-# The same where matrix units do the arithmetic.
+# Rows, columns and depth from which matrix units compute a matrix-like step as a product in tiles.
 _MATRIX_LEAST_SIZES: Final = (8, 16, 8)
 # Rows, and columns, of a tile of a product, about.
 _PRODUCT_TILE_CELLS: Final = 64

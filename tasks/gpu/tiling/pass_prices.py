@@ -26,9 +26,10 @@ from .tiling_policy import FAR_BYTES, LAUNCH_SECONDS, TilingPolicy
 # The minimum time of a launch of joins and of a launch of a bucket, and the time for each cell that it writes.
 # Fitted to 256 launches on one H100, all of which take between two thirds and one and a half times the prediction.
 _JOIN_SECONDS: Final = (6.8e-6, 18.3e-12)
-# The minimum time of a launch; and the bytes per second that a launch without bricks reads and writes.
+# Bytes per second that a launch without bricks reads and writes.
 _JOINED_BYTES_PER_SECOND: Final = 0.7e12
-# The same for a launch that copies a table in another order of axes.
+# Minimum time of a launch that copies a table in another order of axes, and the bytes per second that it reads and
+# writes.
 _REORDER_SECONDS: Final = 15e-6
 _REORDERED_BYTES_PER_SECOND: Final = 1.7e12
 
