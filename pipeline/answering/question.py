@@ -184,9 +184,8 @@ def check_projection(model: Model, query: str) -> None:
     if model.projection is None or QUERIES[query].swept == "optimum":
         return
     raise ModelError(
-        f"{model.projection.told} asks for sums over assignments of {len(model.projection.variables)} of "
-        f"{len(model.names)} variables alone, and the {query} would be over all: take that out of the file if all are "
-        "meant"
+        f"{model.projection.told} asks for sums over {len(model.projection.variables)} of {len(model.names)} "
+        f"variables, but the {query} would be over all variables; if you mean all, remove that line from the file"
     )
 
 

@@ -79,7 +79,7 @@ def circuit(
     Raises
     ------
     ModelError
-        If the model has costs, the evidence is soft, or the search does not suit.
+        If the model has costs or a projection, the evidence is soft, or the search does not suit.
     BudgetError
         If the circuit does not fit ``memory``, with both numbers.
 
@@ -99,6 +99,11 @@ def circuit(
         raise ModelError("a circuit is built from probabilities, potentials or clauses, but this model has costs")
     if model.summed:
         raise ModelError(f"{model.summed}: a circuit covers all variables")
+    if model.projection is not None:
+        raise ModelError(
+            f"{model.projection.told} asks for sums over {len(model.projection.variables)} of {len(model.names)} "
+            "variables, but a circuit covers all variables; if you mean all, remove that line from the file"
+        )
     hard, soft = split_evidence(model, evidence)
     if soft:
         raise ModelError("a circuit takes soft evidence when it is evaluated, not when it is built")

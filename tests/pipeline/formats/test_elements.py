@@ -61,8 +61,8 @@ DIMACS = {
     "c ind, marginals": (
         "c\nc ind 1 2\n",
         "marginals",
-        "2: 'c ind' asks for sums over assignments of 2 of 4 variables alone, and the marginals would be over all: "
-        "take that out of the file if all are meant",
+        "2: 'c ind' asks for sums over 2 of 4 variables, but the marginals would be over all variables; if you mean "
+        "all, remove that line from the file",
     ),
     "c ind, weights": (
         "c ind 1 2 0\nc p weight 3 .25 0\nc p weight -3 .5 0\nc p weight 1 .25 0\nc p weight -1 .5 0\n",
@@ -235,8 +235,13 @@ def test_projections_are_kept_from_no_file_without_a_word(tmp_path: Path) -> Non
     (tmp_path / "a.cnf").write_text("c ind 1 2 0\n" + CNF)
     model = bucketflow.load(tmp_path / "a.cnf")
     assert bucketflow.save(model, tmp_path / "a.uai")[-1] == "the projection on 2 variables is not kept"
-    for ask in (bucketflow.compile, lambda m: bucketflow.bound(m, "partition"), bucketflow.marginals):
-        with pytest.raises(ModelError, match="would be over all: take that out of the file if all are meant"):
+    for ask in (
+        bucketflow.compile,
+        lambda m: bucketflow.bound(m, "partition"),
+        bucketflow.marginals,
+        bucketflow.circuit,
+    ):
+        with pytest.raises(ModelError, match="all variables; if you mean all, remove that line from the file"):
             ask(model)
     most = bucketflow.marginals(model, max_marginals=True)
     assert most["x3"].tolist() == [1, 1]
