@@ -151,7 +151,7 @@ class WeightedClauses:
             if scaled < FORBIDDEN:
                 return scaled
         within = f" with {decimals} decimals" if decimals else ""
-        why = "costs are 64-bit integers: divide all weights by a common factor"
+        why = "costs are 64-bit integers; if all weights have a common factor, divide by it"
         raise self.words.fail(at, f"a weight below {FORBIDDEN}{within}, or of at least the top ({why})")
 
     def functions(self, weights: Sequence[int]) -> list[Function]:

@@ -154,7 +154,7 @@ def test_rows_of_other_values_are_weights() -> None:
     assert bucketflow.solve(model, query="partition", method="search").log10 == pytest.approx(math.log10(13.5))
 
 
-DIVIDE = "(costs are 64-bit integers: divide all weights by a common factor)"
+DIVIDE = "(costs are 64-bit integers; if all weights have a common factor, divide by it)"
 WEIGHED = "a weight above 0, or a literal from -2 to 2, or 0 at the end of a clause"
 
 
