@@ -24,7 +24,7 @@ def killing_one(client: Any, share: float) -> tuple[Callable[[int, int], None], 
     return kill_one, killed
 
 
-# A command line that says so on standard error when its run has begun, as the first bytes are reported.
+# A command line that says so on standard error when its run has begun, as the first cells are reported.
 _REPORTING = """
 import sys
 from contextlib import contextmanager
@@ -32,14 +32,14 @@ from bucketflow.pipeline.api import progress
 from bucketflow.pipeline.cli.main import main
 
 @contextmanager
-def reporting(hidden, status=None):
+def reporting(hidden):
     said = []
-    def report(done, planned):
+    def report(swept):
         if not said:
             said.append(print("running", file=sys.stderr, flush=True))
-    yield report
+    yield report, None
 
-progress.progress_bar = reporting
+progress.progress_lines = reporting
 main()
 """
 

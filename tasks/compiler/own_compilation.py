@@ -110,7 +110,7 @@ def _changed(patches: Sequence[Patch]) -> Iterator[None]:
     originals = [(patch.owner, patch.name, vars(patch.owner).get(patch.name)) for patch in patches]
     try:
         for patch in patches:
-            setattr(patch.owner, patch.name, patch.replaced(getattr(patch.owner, patch.name)))
+            setattr(patch.owner, patch.name, patch.replaced(getattr(patch.owner, patch.name, None)))
         with install("numba:compile", _Clock()):
             yield
     finally:
