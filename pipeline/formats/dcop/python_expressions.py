@@ -274,6 +274,8 @@ def _named(node: ast.AST) -> str:
     match node:
         case ast.Import() | ast.ImportFrom():
             return "an import"
+        case ast.Call(func=ast.Name(id=name)) if name in FUNCTIONS:
+            return f"a call of {name!r} with arguments that it does not take here"
         case ast.Call(func=ast.Name(id=name)):
             return f"a call of the unknown function {shorten(name)!r} (known are {', '.join(FUNCTIONS)})"
         case ast.Call():

@@ -105,7 +105,7 @@ def test_lists_are_tables(tmp_path: Path, suffix: str) -> None:
     first, second = read_results(tmp_path / "out"), read_results(tmp_path / "plain")
     assert [row["answer"].get("log10") for row in first] == [row["answer"].get("log10") for row in second]
     path.write_bytes(b"no table")
-    with pytest.raises(bucketflow.FormatError, match="expected a table in Parquet or Arrow"):
+    with pytest.raises(bucketflow.FormatError, match="this is not a table in Parquet or Arrow"):
         bucketflow.batch(path, tmp_path / "other")
 
 
