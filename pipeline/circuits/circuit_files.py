@@ -78,7 +78,7 @@ def write_circuit(graph: CircuitGraph, path: str | PathLike[str]) -> None:
         with partial.open("wb") as binary:
             told = np.frombuffer(json.dumps(header).encode(), np.uint8)
             more = {} if graph.parts is None else {"parts": graph.parts}
-            np.savez(binary, allow_pickle=False, header=told, **dict(zip(_ARRAYS, arrays, strict=True)), **more)
+            np.savez(binary, header=told, **dict(zip(_ARRAYS, arrays, strict=True)), **more)
 
 
 def read_circuit(path: str | PathLike[str], memory: int | None = None) -> CircuitGraph:

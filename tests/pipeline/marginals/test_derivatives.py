@@ -91,7 +91,7 @@ def test_derivatives_beside_a_run_directory(tmp_path: Path) -> None:
 
 
 def test_only_sums_have_derivatives() -> None:
-    with pytest.raises(ModelError, match="not for max-marginals"):
+    with pytest.raises(ModelError, match="derivatives exist for sums only"):
         bucketflow.marginals(grid(2, 2, 2, "markov"), derivatives=True, max_marginals=True)
     with pytest.raises(ModelError, match="no marginal probabilities"):
         bucketflow.marginals(grid(2, 2, 2), derivatives=True)

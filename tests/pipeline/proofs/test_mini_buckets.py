@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from bucketflow.pipeline.cost_networks.cost_network import LARGEST, CostNetwork, CostTable
 from bucketflow.pipeline.minibuckets import joins
-from bucketflow.pipeline.minibuckets.bucket_policy import BucketPolicy
+from bucketflow.pipeline.minibuckets.bucket_policy import SHORT_STATES, BucketPolicy
 from bucketflow.pipeline.minibuckets.least_costs import MiniBuckets, eliminate, greedy_states, shifts
 from bucketflow.pipeline.minibuckets.partition import Partition, Size, partition
 from bucketflow.tasks.gpu.arrays import is_device
@@ -140,7 +140,7 @@ def test_shifts_add_up_to_nothing() -> None:
 
 @pytest.mark.parametrize("axes", [(0,), (3,), (1, 2), (0, 2, 3), (0, 1, 2, 3)])
 def test_least_costs_over_long_and_short_axes(axes: tuple[int, ...]) -> None:
-    short = BucketPolicy().short_states
+    short = SHORT_STATES
     costs = np.random.default_rng(len(axes)).integers(0, 99, (2, short + 1, 3, short)).astype(float)
     costs[costs > 90] = np.inf
     least = joins.reduced(np.minimum, costs, axes, short)

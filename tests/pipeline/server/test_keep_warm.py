@@ -126,7 +126,7 @@ def test_the_first_command_starts_a_server_and_answers_itself(cache: Path, monke
     started = list[tuple[Path, float]]()
     monkeypatch.setattr(warm_client, "start_server", lambda folder, idle: started.append((folder.path, idle)))
     assert "optimal" in run("solve", "cycle.wcsp", "--keep-warm").stdout
-    assert started == [(warm_client.folder_here().path, ServerPolicy().idle_minutes)]
+    assert started == [(warm_client.folder_here().path, warm_client._IDLE_MINUTES)]
     assert run("solve", "cycle.wcsp").exit_code == 0
     assert len(started) == 1
 
