@@ -17,8 +17,6 @@ from typing import Any
 
 import numpy as np
 from distributed import Client, LocalCluster
-from rich.console import Console
-from rich.table import Table
 
 import bucketflow
 
@@ -77,12 +75,12 @@ def measured(case: str, client: Client, workers: int) -> tuple[float, float, flo
 
 
 def main() -> None:
-    """Run the cases, and print a table."""
+    """Run the cases, and print a line for each."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default="")
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2])
     asked = parser.parse_args()
-    shown = Table("workers", "model", "predicted", "CPU", "of it system", "CPU/predicted")
+    print(f"{'workers':8}{'model':30}{'predicted':>10}{'CPU':>8}{'system':>8}{'CPU/predicted':>15}")
     for workers in asked.workers:
         with (
             LocalCluster(n_workers=workers, threads_per_worker=1, dashboard_address=":0") as cluster,
@@ -93,8 +91,8 @@ def main() -> None:
                     predicted, user, system = measured(case, client, workers)
                     total = user + system
                     ratio = f"{total / predicted:.2f}" if predicted else "no task"
-                    shown.add_row(str(workers), case, f"{predicted:.2f}", f"{total:.2f}", f"{system:.2f}", ratio)
-    Console(width=110).print(shown)
+                    figures = f"{predicted:10.2f}{total:8.2f}{system:8.2f}{ratio:>15}"
+                    print(f"{workers:<8}{case:30}{figures}", flush=True)
 
 
 if __name__ == "__main__":
