@@ -77,8 +77,10 @@ def write_circuit(graph: CircuitGraph, path: str | PathLike[str]) -> None:
         arrays = graph.indicators, graph.parameters, graph.values, gates.is_sum, gates.starts, gates.children
         with partial.open("wb") as binary:
             told = np.frombuffer(json.dumps(header).encode(), np.uint8)
-            more = {} if graph.parts is None else {"parts": graph.parts}
-            np.savez(binary, header=told, **dict(zip(_ARRAYS, arrays, strict=True)), **more)
+            named: dict[str, Any] = dict(zip(_ARRAYS, arrays, strict=True))
+            if graph.parts is not None:
+                named["parts"] = graph.parts
+            np.savez(binary, header=told, **named)
 
 
 def read_circuit(path: str | PathLike[str], memory: int | None = None) -> CircuitGraph:

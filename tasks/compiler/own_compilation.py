@@ -42,11 +42,11 @@ _others: set[Any] = set()
 
 @dataclass(frozen=True)
 class Patch:
-    """A method to replace, and a function that receives the original method and returns the replacement."""
+    """A method to replace, and a function that receives the original method, if any, and returns the replacement."""
 
     owner: Any
     name: str
-    replaced: Callable[[Callable[..., Any]], Callable[..., Any]]
+    replaced: Callable[[Any], Callable[..., Any]]
 
 
 def own(owner: Any, name: str, method: Callable[..., Any]) -> Patch:
