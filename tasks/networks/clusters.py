@@ -53,6 +53,8 @@ def sweep(flat: Any, separators: Any, held: Any, grain: float, constant: float, 
             before, after = 0, 0
             for k in range(sides[s], sides[s + 1]):
                 f, at = separators.table[k], (k - sides[s]) * d
+                # SRMP's weights: a cost is divided by the number of tables with an earlier separator, or with a later
+                # one, whichever is larger.
                 before += not separators.ends[0, k]
                 after += not separators.ends[1, k]
                 _least(costs, cells[f], cells[f + 1], separators.entry, separators.begin[k], d, gathered, at)

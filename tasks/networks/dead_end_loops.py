@@ -1,4 +1,13 @@
-"""Dead-end elimination (Goldstein) on functions of any arity, and arc consistency, as one compiled worklist."""
+"""Dead-end elimination (Goldstein, Biophysical Journal 1994) on functions of any arity, and arc consistency, compiled.
+
+A value a of variable x is dominated by b if, for u the unary costs and f the tables of x,
+
+    u(b) - u(a) + Σ_f max_z (f(b, z) - f(a, z)) ≤ 0,
+
+where z runs over the assignments of f's other variables that f allows with a.
+
+Then every assignment with a is at least as dear as the same assignment with b, so that a can be removed.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +25,23 @@ def remove_dominated(flat: Any, pending: Any, most_work: int) -> Any:
     The ``pending`` variables are examined, and then the neighbours of variables that lost a value. Costs are moved from
     tables to ``unary`` on the way. At least one optimal assignment is kept.
 
+    Parameters
+    ----------
+    flat : Flat
+        Its ``unary`` and ``costs`` (float64, not negative, inf = forbidden) are changed in place.
+    pending : (variables,) bool
+        The variables to examine; changed in place. Variables that were not examined in time are still set afterwards.
+    most_work : int
+        No further variable is examined once about this number of cells was read.
+
     Returns
     -------
     tuple of int
-        Values without support, values dominated, variables left without a value (0 or 1), about the cells looked at.
+        Values without support, values dominated, variables left without a value (0 or 1), about the number of cells
+        read.
     """
     n = len(flat.first) - 1
+    # A ring with one place more than variables: a variable is in the queue at most once, so head = tail means empty.
     queue, head, tail = np.empty(n + 1, np.int64), 0, 0
     for x in range(n):
         if pending[x]:

@@ -237,6 +237,7 @@ def _condition(flat: Any, f: int, x: int, states: Any, state: Any, least: Any) -
             p += states[y] * flat.stride[begin + j]
             continue
         cells *= flat.first[y + 1] - flat.first[y]
+    # An odometer over the free axes: ``p`` follows ``state``, so that no index is computed from all axes for each cell.
     for a in range(flat.first[x + 1] - flat.first[x]):
         least[a] = np.inf
     for _ in range(cells):

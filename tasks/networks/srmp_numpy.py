@@ -1,6 +1,6 @@
-"""Cost shifting in NumPy: variables that share no function are done together, so that no compiler is needed.
+"""SRMP in NumPy: variables that share no function are done together, so that no compiler is needed.
 
-Every number equals the number that :mod:`.srmp` computes: a variable comes after its neighbours before it in the order,
+Every number equals the number that :mod:`.srmp` computes. A variable comes after its neighbours before it in the order,
 and sums of multiples of a power of two do not depend on their order.
 """
 
@@ -91,8 +91,11 @@ def _levels(flat: Flat, numbers: Integers, ends: Flags, shift: Integers) -> Iter
         value, edge = _ranges(d)
         counts = (sizes[function] // d)[edge]
         cell, slice_ = _ranges(counts)
+        # The cells of a slice come in runs of ``inner`` cells; the runs of one value are ``wide * inner`` cells apart.
         inner, wide = flat.stride[edges][edge][slice_], d[edge][slice_]
         cells = flat.cells[function][edge][slice_] + (cell // inner * wide + value[slice_]) * inner + cell % inner
+        # Row 0 is the sweep forth, in which the last variable of a function takes no share: hence the reversed rows of
+        # ``ends``.
         taking = ~ends[::-1, edges]
         takers: Costs = np.stack([np.bincount(owner, side.astype(np.float64), len(chosen)) for side in taking])
         owners = np.repeat(np.arange(len(chosen)), dims[chosen])
@@ -179,6 +182,7 @@ def _sweep_level(
     unary[above] = np.inf
     takers = level.takers[side]
     alive = (unary < np.inf) & (takers > 0)
+    # Rounded down to the grain: shares are exact in float64, and what rounding leaves stays in the unary cost.
     share = np.full(len(unary), np.inf)
     share[alive] = np.floor(unary[alive] / (level.shares[alive] * grain)) * grain
     unary[alive] -= share[alive] * takers[alive]

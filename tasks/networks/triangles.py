@@ -100,6 +100,8 @@ def sweep(flat: Any, triangles: Any, held: Any, grain: float, constant: float, l
             constant += least
             if not constant <= limit:
                 return np.inf
+            # The shares are SRMP's: a side gives one share to each triangle in which it is not the last side of this
+            # direction.
             share_out(costs, b, d, least, room, max(before, after), after if last == 2 else before, grain, share)
             for k in range(k0, k1):
                 t = incident[k]

@@ -194,6 +194,17 @@ def has_room(s: Array) -> bool:
 def explore(s: Array, entries: Array, upper: int, nodes: int) -> int:
     """Continue the search for ``nodes`` nodes.
 
+    Parameters
+    ----------
+    s : (words,) int64
+        The state of the search (:mod:`.state`); changed in place, so that the next call continues from it.
+    entries : (cells,) int64
+        Costs of all tables; read only.
+    upper : int
+        The cut-off: only assignments whose cost is below it are looked for.
+    nodes : int
+        Number of decisions after which the call returns ``PAUSED``.
+
     Returns
     -------
     int
@@ -203,6 +214,7 @@ def explore(s: Array, entries: Array, upper: int, nodes: int) -> int:
     """
     if s[STARTED] == NEW and not propagate(s, entries, upper):
         return FINISHED
+    # The assignment that the last call returned closes its leaf.
     if s[STARTED] == SOLVED and not backtrack(s, entries, upper):
         return FINISHED
     s[STARTED] = GOING_ON
@@ -211,6 +223,8 @@ def explore(s: Array, entries: Array, upper: int, nodes: int) -> int:
             return FULL
         known = solve_rest(s, entries, upper)
         if known in (BEST_OF_REST, BETTER) and not s[EVERY]:
+            # BETTER may not be the best of the rest: the next call enumerates the same node again, below the new
+            # cut-off.
             s[STARTED] = SOLVED if known == BEST_OF_REST else GOING_ON
             return FOUND
         if known == NOTHING:

@@ -1,4 +1,4 @@
-"""Soft arc consistency: costs are moved until no more of them can be added to the constant.
+"""Soft arc consistency (EDAC): costs are moved until no more of them can be added to the constant.
 
 Existential directional arc consistency (de Givry, Heras, Larrosa & Zytnicki, Existential arc consistency, IJCAI 2005;
 Larrosa & Schiex 2003): every move keeps the total of every assignment, so that the constant is a lower bound.
@@ -41,9 +41,24 @@ from .state import (
 
 @njit(nogil=True)
 def supported(s: Array, entries: Array, k: int, x: int, upper: int) -> bool:
-    """Move to the values of ``x`` what the table of its pair ``k`` costs each of them at least.
+    """Move to the values of ``x`` what the table of its pair ``k`` costs each of them at least (arc consistency).
 
-    Returns False where ``x`` is found to cost ``upper`` or more.
+    Parameters
+    ----------
+    s : (words,) int64
+        The state of the search (:mod:`.state`); costs of ``x``, moved amounts, hints, flags and the constant are
+        changed.
+    entries : (cells,) int64
+        Costs of all tables; read only.
+    k, x : int
+        Places in ``s`` of the pair, as ``x`` has it, and of the variable.
+    upper : int
+        The cut-off.
+
+    Returns
+    -------
+    bool
+        False if ``x`` costs ``upper`` or more with every value.
     """
     y, start, moved, hint = s[k + NEIGHBOUR], s[x + START], s[k + MOVED], s[k + HINT]
     d, e, row, beside = s[x + DIM], s[y + DIM], s[k + TABLE], s[WORK]
@@ -51,6 +66,7 @@ def supported(s: Array, entries: Array, k: int, x: int, upper: int) -> bool:
     raised = False
     for a in range(d):
         cost, free = s[start + a], s[moved + a]
+        # While the remembered neighbour's value (HINT) costs no more than what was moved already, the row cannot rise.
         if cost < INF and entries[row + s[hint + a]] + s[beside + s[hint + a]] > free:
             least = least_in_row(entries, row, s, beside, e)
             s[hint + a] = place_in_row(entries, row, s, beside, e, least)
@@ -59,6 +75,7 @@ def supported(s: Array, entries: Array, k: int, x: int, upper: int) -> bool:
                 remove(s, x, a)
                 raised = True
             elif least > 0:
+                # Only a rise of a value that was free of cost can change the least cost of ``x``.
                 if cost <= s[TINY]:
                     s[x + DIRECTED] = 1
                     raised = True
@@ -89,7 +106,29 @@ def add_moved(s: Array, y: int, k: int, beside: int, free: bool) -> None:
 
 @njit(nogil=True)
 def fully_supported(s: Array, entries: Array, k: int, x: int, upper: int) -> bool:
-    """The same together with the costs of the neighbour's own values, which are moved into the table first."""
+    """Move to the values of ``x`` what pair ``k`` and the neighbour's own values cost each at least (full arc
+    consistency).
+
+    The neighbour's costs are moved into the table first, as far as the rises of ``x`` need them.
+
+    Parameters
+    ----------
+    s : (words,) int64
+        The state of the search (:mod:`.state`); costs of both variables, moved amounts, hints, flags and the
+        constant are
+        changed. The work area has room for three numbers for each value of the widest variable.
+    entries : (cells,) int64
+        Costs of all tables; read only.
+    k, x : int
+        Places in ``s`` of the pair, as ``x`` has it, and of the variable.
+    upper : int
+        The cut-off.
+
+    Returns
+    -------
+    bool
+        False if ``x`` costs ``upper`` or more with every value.
+    """
     y, start, moved, hint = s[k + NEIGHBOUR], s[x + START], s[k + MOVED], s[k + HINT]
     d, e, row, beside = s[x + DIM], s[y + DIM], s[k + TABLE], s[WORK]
     widest = (s[WORK + 1] - s[WORK]) // 3
@@ -111,6 +150,8 @@ def fully_supported(s: Array, entries: Array, k: int, x: int, upper: int) -> boo
             elif rise > 0:
                 any_moved = True
                 s[rises + a] = rise
+                # A neighbour's value must pay for the row that needs most of it: with less, a cell of the table would
+                # become negative.
                 note_needed(s, entries, row, s[k + BACK], needed, e, least)
         row += e
     if not any_moved and not any_removed:
@@ -222,6 +263,8 @@ def propagate(s: Array, entries: Array, upper: int) -> bool:
                 s[x + EXISTENTIAL] = 0
                 if not existential(s, entries, x, upper):
                     return False
+        # Descending rank: a variable has received the costs of all neighbours of larger rank before it passes its own
+        # costs on, so that one pass carries them to the smallest rank.
         for i in range(s[PAIRS] - VARIABLE, s[VARIABLES] - 1, -VARIABLE):
             y = s[i + BY_RANK]
             if s[y + DIRECTED]:
@@ -236,6 +279,7 @@ def propagate(s: Array, entries: Array, upper: int) -> bool:
                 for k in range(s[y + FIRST], s[y + LAST], PAIR):
                     if not supported(s, entries, s[k + MIRROR], s[k + NEIGHBOUR], upper):
                         return False
+        # Conflicts of functions of three or more variables are not counted: only pairs have weights.
         s[CAUSE] = -1
         if not project_wide(s, entries, upper):
             return False

@@ -102,7 +102,18 @@ def any_wide(s: Array) -> bool:
 
 @njit(nogil=True)
 def copy_costs(s: Array, entries: Array, n: int) -> None:
-    """Copy the remaining values, the cost of each value, and the cost of each pair of values."""
+    """Copy the remaining values, the cost of each value, and the cost of each pair of values.
+
+    Parameters
+    ----------
+    s : (words,) int64
+        The state of the search (:mod:`.state`); its rest area is written from :func:`places` on, and ``AT`` of the open
+        variables is set to their place in the list. Costs do not change.
+    entries : (cells,) int64
+        Costs of all tables; read only.
+    n : int
+        Open variables, listed at ``s[REST]`` by :func:`gather`.
+    """
     ends, values, sums, table = places(s)
     m = 0
     for i in range(n):
@@ -112,6 +123,8 @@ def copy_costs(s: Array, entries: Array, n: int) -> None:
         for a in range(s[x + DIM]):
             if s[s[x + START] + a] < INF:
                 at, cost = m, s[s[x + START] + a]
+                # Values are sorted by cost, so that the enumeration finds a good assignment early and prunes the others
+                # by it.
                 while at > s[ends + i] and s[sums + at - 1] > cost:
                     s[values + at], s[sums + at] = s[values + at - 1], s[sums + at - 1]
                     at -= 1
@@ -120,6 +133,7 @@ def copy_costs(s: Array, entries: Array, n: int) -> None:
     s[ends + n] = m
     for i in range(n):
         for u in range(s[ends + i], s[ends + i + 1]):
+            # Only pairs with later variables are read: a row is added to the costs of the levels below.
             for v in range(s[ends + i + 1], m):
                 s[table + u * REST_VALUES + v] = 0
         x = s[s[REST] + i]

@@ -204,7 +204,22 @@ def _keep(tree: LossTree, memory: LossMemory, state: LossState, n: int, least: f
 def _look(tree: LossTree, memory: LossMemory, state: LossState, n: int) -> tuple[float, float, bool]:
     """Take the best known state of a node; return its loss, the loss of the next state, and whether it is exact.
 
-    Losses are at least those.
+    Losses are lower bounds unless they are exact.
+
+    Parameters
+    ----------
+    tree : LossTree
+    memory : LossMemory
+        Read only. A child that it does not know counts as a loss of 0.
+    state : LossState
+        ``states[n]`` becomes the best known state; ``bases`` and ``packed`` are overwritten.
+    n : int
+        A node with states, whose ancestors are decided in ``state.states``.
+
+    Returns
+    -------
+    tuple of (float, float, bool)
+        The least loss of its states, the second least, and whether the least one is exact.
     """
     first, end = tree.tables[n], tree.tables[n + 1]
     for t in range(first, end):
@@ -226,6 +241,7 @@ def _look(tree: LossTree, memory: LossMemory, state: LossState, n: int) -> tuple
                 else:
                     loss += memory.least[slot]
                     known = known and memory.solved[slot]
+        # Among equal losses an exact one is preferred: it solves the node without further search.
         if loss < best or (loss == best and loss < np.inf and known and not solved):
             second, best, solved, chosen = best, loss, known, x
         elif loss < second:
@@ -281,6 +297,7 @@ def explore(
                 return PAUSED if closing else FINISHED
             numbers[DEPTH] -= 1
             continue
+        # The limit of recursive best-first search: below the node's own limit, and not far above the second best state.
         room = min(state.limits[depth], second + eager)
         for k in range(tree.children[n], tree.children[n + 1]):
             slot = _find(tree, memory, state, tree.child[k])
@@ -288,6 +305,8 @@ def explore(
                 least = 0.0 if slot < 0 else memory.least[slot]
                 numbers[DEPTH] = depth + 1
                 state.path[depth + 1] = tree.child[k]
+                # ``best`` contains the child's known loss, so that the child may rise by what remains of the node's
+                # room.
                 state.limits[depth + 1] = least + (room - best)
                 state.begun[depth + 1] = numbers[VISITS]
                 break

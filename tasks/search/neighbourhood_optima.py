@@ -1,4 +1,9 @@
-"""Exact optima of neighbourhoods: bucket elimination on the functions that see a free variable, the others fixed."""
+"""Exact optima of neighbourhoods: bucket elimination on the functions that see a free variable, the others fixed.
+
+The message of a bucket of variable x with context C is m(C) = min_x (u_x + Σ functions + Σ messages of children), where
+variables that are not free keep their states. It is the large-neighbourhood move of a variable neighbourhood search
+(VNS; Mladenović & Hansen, Computers & Operations Research 1997).
+"""
 
 from __future__ import annotations
 
@@ -88,7 +93,25 @@ def resolve(flat: Any, place: Any, free: Any, buckets: Any, limits: Any, most_wo
 
 @njit(nogil=True)
 def _eliminate(flat: Any, place: Any, free: Any, buckets: Any) -> int:
-    """Make the message of every bucket; return the cells touched."""
+    """Compute the message of every bucket, in the order of elimination; return the number of cells touched.
+
+    Parameters
+    ----------
+    flat : Flat
+        Read only.
+    place : Place
+        The current assignment and each table's place in it (:mod:`.annealing`); read only.
+    free : Free
+        The free variables in their order. Its ``context`` and ``contexts`` are sorted in place, without fixed
+        variables.
+    buckets : Buckets
+        Its messages (float64), their places and their links are written.
+
+    Returns
+    -------
+    int
+        The work: of each bucket its cells and ``_TABLE`` more, times two and the number of tables that were added.
+    """
     n, work, begin = free.counters[0], 0, 0
     for i in range(n):
         buckets.child[i] = -1
@@ -109,6 +132,7 @@ def _eliminate(flat: Any, place: Any, free: Any, buckets: Any) -> int:
             p += d
         begin += cells // d
         if axes > 1:
+            # :func:`_axes` sorted the context by elimination, the next one last: its bucket reads this message.
             parent = free.position[free.contexts[i, free.context[i] - 1]]
             buckets.sibling[i] = buckets.child[parent]
             buckets.child[parent] = i
@@ -155,7 +179,28 @@ def _is_first(flat: Any, free: Any, f: int, i: int) -> bool:
 
 @njit(nogil=True)
 def _join(flat: Any, place: Any, free: Any, buckets: Any, i: int, axes: int, cells: int) -> int:
-    """Add up the functions and messages of a bucket; return how many."""
+    """Add up the functions and messages of a bucket in ``buckets.joint``.
+
+    Parameters
+    ----------
+    flat : Flat
+        Read only.
+    place : Place
+        The current assignment, and for each function the place of its current cell among all costs; read only.
+    free : Free
+        The free variables.
+    buckets : Buckets
+        ``joint`` is written: C-ordered over the bucket's axes, its own variable last. ``steps`` is overwritten.
+    i : int
+        The bucket's number in the order of elimination.
+    axes, cells : int
+        Number of axes, and of cells, of the bucket.
+
+    Returns
+    -------
+    int
+        The number of functions and messages that were added.
+    """
     x, count = free.order[i], 0
     d = buckets.sizes[axes - 1]
     for p in range(0, cells, d):
@@ -163,6 +208,8 @@ def _join(flat: Any, place: Any, free: Any, buckets: Any, i: int, axes: int, cel
             buckets.joint[p + a] = flat.unary[flat.first[x] + a]
     for k in range(flat.around[x], flat.around[x + 1]):
         f = flat.function[flat.incident[k]]
+        # A function belongs to the bucket of its first eliminated variable; buckets of later variables see it in a
+        # message.
         if not _is_first(flat, free, f, i):
             continue
         begin = place.at[f]
@@ -171,6 +218,8 @@ def _join(flat: Any, place: Any, free: Any, buckets: Any, i: int, axes: int, cel
             y = flat.scope[e]
             if free.position[y] < 0:
                 continue
+            # From the current cell back to the cell where all free variables have state 0; fixed variables keep their
+            # states.
             begin -= place.states[y] * flat.stride[e]
             buckets.steps[_axis(free, i, y, axes)] = flat.stride[e]
         _add(buckets, flat.costs, begin, axes, cells)

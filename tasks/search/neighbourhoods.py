@@ -95,7 +95,24 @@ def choose(flat: Any, random: Any, free: Any, size: int, most_bits: float, most_
 
 @njit(nogil=True)
 def _grow(flat: Any, random: Any, free: Any, size: int) -> int:
-    """Collect a ball: add a random variable that shares a function with the members, again and again."""
+    """Collect a ball: add a random variable that shares a function with the members, again and again.
+
+    Parameters
+    ----------
+    flat : Flat
+        Read only.
+    random : (1,) uint64
+        The generator's state; changed in place.
+    free : Free
+        ``members[:size]`` becomes the ball, and ``local`` the place of each of them, -1 for all other variables.
+    size : int
+        Variables in the ball; at most the number of variables.
+
+    Returns
+    -------
+    int
+        The variables in the ball: ``size``.
+    """
     n = len(free.position)
     free.members[0] = draw(random, n)
     free.local[free.members[0]] = 0
@@ -178,10 +195,26 @@ def _crowded(random: Any, free: Any, n: int) -> int:
 
 @njit(nogil=True)
 def _take_out(flat: Any, free: Any, n: int, i: int, eliminated: bool) -> None:
-    """Fix a member, or eliminate it: its neighbours become neighbours of each other."""
+    """Fix a member, or eliminate it: its neighbours become neighbours of each other.
+
+    Parameters
+    ----------
+    flat : Flat
+        Read only.
+    free : Free
+        Changed in place: the member is not open any more, and links and bucket sizes (``bits``, log2 of cells) of its
+        open neighbours are updated. If it is eliminated, it is appended to the order with its context.
+    n : int
+        Number of members.
+    i : int
+        The member.
+    eliminated : bool
+        Whether it is eliminated; otherwise it is fixed at its current state.
+    """
     free.open[i] = False
     x = free.members[i]
     own = _bits(flat, x)
+    # Numba needs an array on both paths; a member that is fixed writes nothing to it.
     row = free.contexts[0]
     if eliminated:
         k = free.counters[0]
@@ -200,6 +233,7 @@ def _take_out(flat: Any, free: Any, n: int, i: int, eliminated: bool) -> None:
             continue
         y = free.members[j]
         more = _bits(flat, y)
+        # The fill-in of the elimination graph.
         for m in range(count):
             z = row[m]
             o = free.local[z]

@@ -1,4 +1,4 @@
-"""Russian doll search: the optimum of the last variables alone bounds what they cost after any decision on the others.
+"""Russian doll search (RDS): the optimum of the last variables bounds their cost after any decision on the others.
 
 Variables are decided in a fixed order. The problem of the last variable is solved first, then that of the last two, and
 so on; a doll is the problem of the variables from one on, with the functions that have no other (Verfaillie, Lemaitre &
@@ -212,6 +212,7 @@ def explore(s: Any, nodes: int) -> bool:
         tried = s.tried[x]
         a = s.values[first + tried] if tried < s.first[x + 1] - first else -1
         cost = s.before[x] + s.costs[first + a] if a >= 0 else FAR
+        # Values are sorted by cost (:func:`enter`): no later value is below the cut-off either.
         if cost >= numbers[UPPER]:
             x -= 1
             continue
@@ -226,6 +227,7 @@ def explore(s: Any, nodes: int) -> bool:
             numbers[FOUND] = 1
             for y in range(numbers[DOLL], n):
                 s.best[y] = s.states[y]
+            # The cut-off stays, so that all assignments below it are found; the next call takes the next value here.
             if numbers[EVERY]:
                 numbers[AT] = x
                 return False
@@ -285,4 +287,5 @@ def separate(costs: Any, shape: Any, found: Any) -> bool:
         if not changed:
             if free < 0:
                 return True
+            # The decomposition is unique up to constants that axes exchange: one unknown cost is free, and 0 is chosen.
             known[free] = True

@@ -164,6 +164,7 @@ def new_state(
     n_uses = [len(found) for found in uses]
     n_values, blocks = sum(len(costs) for costs in unary), n + len(pair_records) + len(axes)
     widest = max((len(costs) for costs in unary), default=1)
+    # Records count places from zero until all sizes are known; then they are moved to their regions.
     sizes = [END + 1, variables.size, pair_records.size, functions.size, axes.size, sum(n_uses), layout.n_costs]
     sizes += [
         layout.n_costs,
