@@ -126,6 +126,7 @@ def run_box(
     seconds += time.perf_counter() - start
     if box.overlaps:
         yield
+    # The receipt counts the three phases, not the time in which the box waited between them.
     left.start = time.perf_counter() - seconds
     left.end(live, states)
     return left.recorded()

@@ -349,6 +349,26 @@ def read_table(
 ) -> tuple[T, int]:
     """Read the rows of all runs within ranges, on the device or the host, and merge them; returns their bytes too.
 
+    Parameters
+    ----------
+    store : ChunkFiles
+        Where the chunks of the runs are.
+    algebra : RowsAlgebra
+        Adds up the runs.
+    runs : sequence of RowRun
+        One at least; all of one table.
+    ranges : mapping of int to range of states
+        For some variables, the states that are read.
+    limit : int
+        Bytes of rows that may be read.
+    there : bool
+        Whether rows are brought to the device.
+
+    Returns
+    -------
+    table, nbytes : table of the algebra, int
+        The table, and the bytes of rows that were read for it.
+
     Raises
     ------
     TooMuchToReadError
@@ -424,6 +444,7 @@ def stored_run(
     rows = len(bare) if isinstance(bare, Relation) else possible(bare.values, semiring)
     dtype = bare.values.dtype
     if before is None or (before.rows, before.dtype, before.kept) != (rows, dtype.name, kept):
+        # Chunks of another size, dtype or scale cannot stand beside new ones in one run.
         there = {}
         most = chunk_bytes(boxes.nbytes, device=boxes.device)
         chunk_rows = even_chunks(rows, most // (8 * keys.n_words + dtype.itemsize))

@@ -132,12 +132,31 @@ def _pack(
     k: int,
     k_stop: int,
 ) -> None:
-    """Gather lines `first` to `last` of a factor into panels ``(depth, panel)``, padded with zeros."""
+    """Gather lines `first` to `last` of a factor into panels ``(depth, panel)``, padded with zeros.
+
+    Parameters
+    ----------
+    law : Any
+        How numbers are added and multiplied, compiled in.
+    factor : _FactorNest
+        Addresses of the factor's tables, if several their product is packed; ``factor.packed`` is written.
+    shape : _Shape
+        Counts of the product.
+    lines : int
+        All lines of the factor: rows of the left one, columns of the right one.
+    batch : int
+        The batch.
+    first, last : int
+        Range of lines; panels begin at `first`.
+    k, k_stop : int
+        Range of depths.
+    """
     panel = factor.panel
     size = VECTOR_BYTES // lanes(law)
     at = 0
     for start in range(first, last, panel):
         stop = min(start + panel, last)
+        # A panel that lies contiguously in a single table is copied by vectors; any other is gathered cell by cell.
         whole = factor.tables == 1 and stop - start == panel and panel % lanes(law) == 0
         if whole and _contiguous(factor.lines + 8 * start, panel):
             for d in range(k, k_stop):
@@ -157,6 +176,7 @@ def _pack(
                     if i:
                         value = clamp(law, product(law, load(law, factor.packed, at + line), value))
                     store(law, factor.packed, at + line, value)
+            # Zeros of the semiring add nothing, so that the tile kernel never tests for the edge.
             for pad in range(stop - start, panel):
                 store(law, factor.packed, at + pad, law.zero)
             at += panel
@@ -174,12 +194,31 @@ def _write(
     first: bool,
     whole: bool,
 ) -> None:
-    """Add a tile to the output, or write it if nothing is there yet; `whole` tiles have contiguous rows."""
+    """Add a tile to the output, or write it if nothing is there yet; `whole` tiles have contiguous rows.
+
+    Parameters
+    ----------
+    law : Any
+        How numbers are added and multiplied, compiled in.
+    tile : int
+        Address of the tile, rows of ``_VECTORS`` vectors.
+    out : int
+        Address of the output's first cell of this batch; written.
+    at_rows, at_columns : int
+        Addresses of int64 offsets of the tile's rows and columns, in cells of the output.
+    rows, columns : int
+        The part of the tile that is inside the output.
+    first : bool
+        Whether this is the first block of depths.
+    whole : bool
+        Whether the columns are a full tile and contiguous in the output.
+    """
     size = VECTOR_BYTES // lanes(law)
     for r in range(rows):
         at = out + word(at_rows, r) * size
         here = tile + r * _VECTORS * VECTOR_BYTES
         if whole:
+            # Contiguous columns: the tile's rows are stored by vectors, which is where most of the output goes.
             at += word(at_columns, 0) * size
             for c in range(0, columns, lanes(law)):
                 values = vload(law, here, c)
@@ -295,6 +334,8 @@ def multiply(law: Any, given: Any, buffers: int, batch_start: int, batch_stop: i
                     k_stop = min(k + DEPTH, shape.depth)
                     for column in range(first_column, last_column, RIGHT_COLUMNS):
                         column_stop = min(column + RIGHT_COLUMNS, last_column)
+                        # Packed once for all rows of the stripe: the right block stays in the larger cache while left
+                        # blocks pass through the smaller one (Goto and van de Geijn 2008).
                         _pack(law, right, shape, shape.columns, batch, column, column_stop, k, k_stop)
                         for row in range(first_row, last_row, LEFT_ROWS):
                             row_stop = min(row + LEFT_ROWS, last_row)

@@ -75,7 +75,20 @@ def _numbers(law: Any, numbers: int, tables: int, n_numbers: int, at: int, depth
 
 @njit(nogil=True, cache=True)
 def stream(law: Any, nest: Any, scratch: Any, start: int, stop: int) -> None:
-    """Run outer iterations `start` to `stop` of a nest; see `Nest` and `Scratch`."""
+    """Run outer iterations `start` to `stop` of a nest.
+
+    Parameters
+    ----------
+    law : Any
+        How numbers are added and multiplied, compiled in.
+    nest : StreamNest
+        Addresses of tables and of their offsets (int64, in cells), and the counts of the loops; the output is written.
+    scratch : Scratch
+        Addresses of this thread's buffers, which are written: places and depths (int64), numbers and gathered rows (in
+        the dtype of the tables).
+    start, stop : int
+        Range of the ``n_outer_high * n_outer_low`` outer iterations.
+    """
     size = VECTOR_BYTES // lanes(law)
     n_operands = nest.numbers + nest.rows + nest.gathers
     n_rows = nest.rows + nest.gathers
@@ -103,6 +116,7 @@ def stream(law: Any, nest: Any, scratch: Any, start: int, stop: int) -> None:
                     put_word(here, i, word(tables, i) + cell * size)
                 for g in range(nest.gathers):
                     buffer = scratch.gathered + g * nest.depth * nest.cells * size
+                    # A row that no inner axis moves is gathered once for all inner iterations.
                     if n == 0 or word(nest.inside, g):
                         _gather(
                             law,
@@ -117,6 +131,7 @@ def stream(law: Any, nest: Any, scratch: Any, start: int, stop: int) -> None:
                 if nest.numbers:
                     _numbers(law, scratch.numbers, here, nest.numbers, nest.depth_low, nest.depth)
                 out = word(here, n_operands)
+                # The first block of depths writes the output's rows, the others add to them.
                 fresh = h == 0
                 if nest.clamping:
                     row_many(law, out, fresh, scratch.numbers, nest.depth, rows, n_rows, scratch.depth, nest.cells)

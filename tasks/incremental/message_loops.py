@@ -58,6 +58,8 @@ def iterate_nest(values: int, code: int, places: int, first: int, stop: int) -> 
         d = n_axes - 1
         while d >= 0:
             index = word(indices, d) + 1
+            # An odometer: the next index of an axis moves each table by one stride, and its last index moves it back to
+            # the axis' start, so that places are never computed from all indices.
             steps = 1 if index < word(sizes, d) else 1 - index
             put_word(indices, d, index if steps == 1 else 0)
             for i in range(n_inputs + 1):
@@ -89,11 +91,30 @@ def _lane_of_one(values: int, strides: int, last: int, places: int, n_lane: int,
 
 @njit(nogil=True, error_model="numpy", fastmath={"reassoc", "contract"})
 def _lane_of_two(values: int, strides: int, width: int, places: int, n_lane: int, n_row: int, kept: bool) -> None:
+    """Add the products of two inputs to the output, for a lane of rows.
+
+    Parameters
+    ----------
+    values : int
+        Address of the arena of float64.
+    strides : int
+        Address of int64 words: of each input, then of the output, the stride of the row, of the lane, and of the axes.
+    width : int
+        Bytes of these words for one table.
+    places : int
+        Address of three int64 words: where the rows of the inputs and of the output begin, in numbers of the arena.
+    n_lane, n_row : int
+        Rows of the lane, and cells of a row.
+    kept : bool
+        Whether the output has the row's axis, with stride 1; otherwise a row is summed into one cell.
+    """
     a, b, out = word(places, 0), word(places, 1), word(places, 2)
     s, along = word(strides, 0), word(strides, 1)
     t, beside = word(strides + width, 0), word(strides + width, 1)
     to = word(strides + 2 * width, 1)
     for _ in range(n_lane):
+        # The second input has one number for the whole row: it is multiplied once, outside the sum. Loops with constant
+        # stride 1 stand apart, because the compiler vectorises them.
         if t == 0:
             factor = number(values, b)
             if not kept:

@@ -68,6 +68,7 @@ class Packed(KeptTables):
         tables, schedule = len(self._cells), scheduled(steps, self._threads)
         arena = self._starts[-1] + self._threads * self._shift
         self._state = PackedState(
+            # Empty, not zero: a page of the work areas takes memory only when a step writes to it.
             values=np.empty(arena + arena_words(steps, self._threads)),
             scale=np.zeros(tables),
             low=np.zeros(tables),
@@ -184,6 +185,7 @@ class Packed(KeptTables):
         scratch = starts[-1]
         for step, made in zip(self._steps, small, strict=True):
             operands = [starts[index[i]] for i in step.inputs]
+            # A step's result is first in the work area, for all steps at one place; its intermediate tables follow it.
             free = scratch + result
             for nest in made:
                 if nest.code not in places:

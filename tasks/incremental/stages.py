@@ -267,6 +267,7 @@ def _laid(
         Places are in numbers of 8 bytes from the beginning of the step's work area.
     """
     offsets, product = kernel.offsets, kernel if isinstance(kernel, Product) else None
+    # The room for a compared result comes last, as it is counted in cells of the output and not in ``sizes``.
     sizes = [*merges, offsets.cells, parts * sum(buffers), later]
     *starts, offsets_at, parts_at, target, room = accumulate(sizes, initial=0)
     return LargeStep(

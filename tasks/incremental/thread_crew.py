@@ -297,10 +297,26 @@ class _Laid:
         )
 
     def _large(self, step: int, large: LargeStep, area: int) -> tuple[Large, tuple[int, ...], tuple[int, ...]]:
-        """Lay out a step; return its record, its nest and its product. An unused nest or product is all zeros."""
+        """Lay out a step; return it with its nest and its product, all zeros for the kernel that it does not use.
+
+        Parameters
+        ----------
+        step : int
+            The step's position in the program.
+        large : LargeStep
+            Its stages, with places that count from the beginning of its work area.
+        area : int
+            Where the work area begins, in float64 numbers of the arena.
+
+        Returns
+        -------
+        tuple of (Large, tuple of int, tuple of int)
+            Words of int64: the step, the fields of its StreamNest, and the fields of its Multiplication.
+        """
         inputs = self._tables.inputs[step]
         merged, target = [area + merge for merge in large.merges], area + large.target
         tables = [(*inputs, *merged)[table] for table in _operands(large)]
+        # The last word is for the output. Its address depends on whether the result is compared: the stage writes it.
         addresses = self._kept([*[self._address(table) for table in tables], 0])
         code, offsets = self._kept(large.code), self._address(area + large.offsets)
         self._spreads.append([])

@@ -1,6 +1,6 @@
 """Cost shifting (SRMP), dead-end elimination and decoding on networks of integer costs, compiled or in NumPy.
 
-A network is a :class:`.flat.Flat`: a constant c, unary costs u and tables f, whose sum is the cost of an assignment x,
+A network is a :class:`.flat.Flat`: a constant c, unary costs u and tables f. The cost of an assignment x is
 
     E(x) = c + Σ_v u_v(x_v) + Σ_f f(x_scope(f)).
 

@@ -1,12 +1,11 @@
 """Dead-end elimination (Goldstein, Biophysical Journal 1994) on functions of any arity, and arc consistency, compiled.
 
-A value a of variable x is dominated by b if, for u the unary costs and f the tables of x,
+Let x be a variable with unary costs u and tables f. Its value b dominates its value a if
 
-    u(b) - u(a) + Σ_f max_z (f(b, z) - f(a, z)) ≤ 0,
+    u(b) - u(a) + Σ_f max_z (f(b, z) - f(a, z)) ≤ 0.
 
-where z runs over the assignments of f's other variables that f allows with a.
-
-Then every assignment with a is at least as dear as the same assignment with b, so that a can be removed.
+Here z runs over the assignments of f's other variables that f allows with a. Every assignment with a is then at least
+as dear as the same assignment with b, so that a can be removed.
 """
 
 from __future__ import annotations

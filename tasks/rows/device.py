@@ -105,6 +105,25 @@ class DeviceRows:
 
         Three launches: the start of the rows of each tile, products with sums of runs within tiles, and sums of the
         runs that tiles share. If the sum depends on the order, rows are expanded and then gathered.
+
+        Parameters
+        ----------
+        matches : (rows,) int64, (rows,) int64
+            Row i of the left meets rows of the right from the first number on; its outputs end before the second.
+        span : (int, int)
+            The first output, and the output behind the last one.
+        words : (left rows, words) uint64, (right rows, words) uint64
+            Keys in the layout of the result, zeros where an input has no state.
+        values : (left rows,), (right rows,)
+            Values of the semiring's dtype.
+        semiring : Semiring
+        most : int
+            Different keys, at most.
+
+        Returns
+        -------
+        tuple of (keys, values)
+            Arrays of the device: (results, words) uint64, and (results,) of the semiring's dtype.
         """
         cp, rows, width = cupy(), span[1] - span[0], words[0].shape[1]
         if semiring.name not in ANY_ORDER:

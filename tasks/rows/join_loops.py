@@ -223,6 +223,8 @@ def fold_sums(words: Any, values: Any, order: Any, logs: bool, zero: float, out:
                     high = max(total, value)
                     parts = parts * np.exp(total - high) + np.exp(value - high)
                     total = high
+                # Sums of tiles, then sums of tiles of tiles: the rounding error grows with the logarithm of the run's
+                # length, and NumPy and the device's kernels, which do the same, give the same bits.
                 elif tile < _TILE:
                     total += value
                     tile += 1
@@ -236,6 +238,7 @@ def fold_sums(words: Any, values: Any, order: Any, logs: bool, zero: float, out:
                 total = _closed(totals, counts)
             copy_key(words, head, out, n)
             total = total + np.log(parts) if logs else total
+            # Written first and counted if it is not zero: hence the room for one more row.
             sums[n] = total
             n += total != zero
         head, total, parts, tile, deep = row, values[row], 1.0, 1, False
@@ -293,6 +296,7 @@ def expand(
         begin = first[row] + at - begin
         for j in range(begin, begin + last - at):
             product = _times(law, zero, modulus, left_values[row], right_values[j])
+            # Most keys have one word: they need no inner loop.
             if narrow:
                 out[n, 0] = left[row, 0] | right[j, 0]
             else:
@@ -336,12 +340,32 @@ def expand_costs(
     out: Any,
     sums: Any,
 ) -> int:
-    """Write what :func:`expand` does, which ascends, with the sum of equal keys: the least, or residues.
+    """Write the outputs of a join as :func:`expand` does, in ascending order, with equal keys summed: the least, or
+    residues.
 
-    The sum of the right rows that have equal keys is multiplied once.
+    The right rows that have equal keys are summed before they are multiplied, once.
 
-    The written keys stand in ``out (most, words) uint64`` in ascending order, their sums in ``sums (most,)``, with the
-    dtype of the values; arguments are the arguments of :func:`expand`.
+    Parameters
+    ----------
+    law, zero, modulus : int, number, int
+        Number of the semiring's name in ``host.LAWS``, its zero (inf for costs), and the modulus of residues.
+    row : int
+        The left row of the first output.
+    first, ends : (rows,) int64
+        Row i of the left meets rows of the right from ``first[i]`` on; its outputs end before ``ends[i]``.
+    start, stop : int
+        Outputs to make; they ascend.
+    left, right : (rows, words) uint64
+        Keys in the layout of the result, zeros where a side has no state.
+    left_values, right_values : (rows,)
+        Values of one dtype.
+    out, sums : (most, words) uint64, (most,)
+        Written to: keys in ascending order, and their sums, in the dtype of the values.
+
+    Returns
+    -------
+    int
+        The number of keys written; keys with sum zero are left out.
     """
     n, begun = 0, False
     at = start
@@ -355,6 +379,7 @@ def expand_costs(
                 total = _plus(law, total, right_values[k])
                 k += 1
             total = _times(law, zero, modulus, left_values[row], total % modulus if law == 3 else total)
+            # The outputs ascend, so that only the key that was written last can be equal.
             if begun and _makes(left, row, right, j, out, n):
                 total = _plus(law, sums[n], total)
                 sums[n] = total % modulus if law == 3 else total

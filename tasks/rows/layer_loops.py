@@ -119,15 +119,39 @@ def _emit(
     out_costs: Any,
     out_origin: Any,
 ) -> int:
-    """Append what is below `upper`; return how many rows there are then. The place behind the last is written to.
+    """Append the states of some groups that cost less than `upper`, each as a row; return the number of rows there are
+    then.
 
-    Indices without a sign are not looked at for being negative.
+    Parameters
+    ----------
+    keys : (words, groups + 1) uint64
+        The new keys by group, with room for the state in the last bits.
+    sums, owner : ((groups + 1) * d,) float64, int64
+        Least cost of each state of each group, and its origin, ``row * d + state``.
+    first, last : int
+        The first and the last group.
+    d : int
+        States of the variable.
+    upper : float
+        The cut-off.
+    count : int
+        Rows that are written already.
+    out_keys, out_costs, out_origin : (room, words) uint64, (room,) float64, (room,) uint32
+        Rows of the next layer; written from ``count`` on. The place behind the last row is overwritten too.
+
+    Returns
+    -------
+    int
+        Rows that are written now.
     """
+    # Unsigned indices: Numba need not test whether they are negative.
     end = np.uint64(out_keys.shape[1] - 1)
     n = np.uint64(count)
     for b in range(first, last + 1):
         key, at = keys[end, np.uint64(b)], np.uint64(b * d)
         for a in range(np.uint64(d)):
+            # Every state is written, and the place advances only if it counts: without a branch the loop does not wait
+            # for the comparison.
             cost = sums[at + a]
             for w in range(end):
                 out_keys[n, w] = keys[w, np.uint64(b)]

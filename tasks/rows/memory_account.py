@@ -235,6 +235,8 @@ class MemoryAccount:
         block_row = join_row_bytes(inputs)
         out = Keys(tuple(axes), tuple([dims[v] for v in axes])).n_words * 8 + semiring.itemsize
         policy = RowPolicy.current()
+        # Half of the free memory is for the rows of a block while it is joined and sorted, half for the result, of
+        # which merging makes some copies.
         block, most = free // (2 * block_row), free // (2 * policy.merged_copies * (out + 8))
         if block < _LEAST_BLOCK_ROWS:
             needed = 2 * _LEAST_BLOCK_ROWS * block_row

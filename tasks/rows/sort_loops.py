@@ -1,4 +1,4 @@
-"""Compiled loops that sort rows: by radix, in the bits in which their keys differ."""
+"""Compiled loops that sort rows: least-significant-digit radix sort, in the bits in which their keys differ."""
 
 from __future__ import annotations
 
@@ -108,6 +108,8 @@ def sort_order(words: Any, group: Any, mask: Any) -> Any:
     mask : (words,) uint64
     """
     n = len(words)
+    # A packed row is its number in the lower 32 bits and up to 32 bits of its key above: a sort moves 8 bytes a row,
+    # however long the keys are.
     a, b = np.empty(n, np.uint64), np.empty(n, np.uint64)
     low_half = _ones(_HALF)
     for i in range(n):
@@ -115,6 +117,8 @@ def sort_order(words: Any, group: Any, mask: Any) -> Any:
     numbers, n_words = np.zeros(n, np.uint64), words.shape[1]
     total = _numbers(words, group, numbers) if group.any() else 0
     used = 0
+    # From the last word to the first, and at last (w = -1) by the number of the group: sorts are stable, so that each
+    # keeps the order of the less significant bits.
     for w in range(n_words - 1, -2, -1):
         low, bits = (0, total)
         if w >= 0:

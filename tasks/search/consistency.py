@@ -66,7 +66,7 @@ def supported(s: Array, entries: Array, k: int, x: int, upper: int) -> bool:
     raised = False
     for a in range(d):
         cost, free = s[start + a], s[moved + a]
-        # While the remembered neighbour's value (HINT) costs no more than what was moved already, the row cannot rise.
+        # If the neighbour's remembered value (HINT) costs no more than the moved amount, the row cannot rise.
         if cost < INF and entries[row + s[hint + a]] + s[beside + s[hint + a]] > free:
             least = least_in_row(entries, row, s, beside, e)
             s[hint + a] = place_in_row(entries, row, s, beside, e, least)

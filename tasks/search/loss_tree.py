@@ -214,7 +214,7 @@ def _look(tree: LossTree, memory: LossMemory, state: LossState, n: int) -> tuple
     state : LossState
         ``states[n]`` becomes the best known state; ``bases`` and ``packed`` are overwritten.
     n : int
-        A node with states, whose ancestors are decided in ``state.states``.
+        A node with states; its ancestors are decided in ``state.states``.
 
     Returns
     -------
@@ -305,7 +305,7 @@ def explore(
                 least = 0.0 if slot < 0 else memory.least[slot]
                 numbers[DEPTH] = depth + 1
                 state.path[depth + 1] = tree.child[k]
-                # ``best`` contains the child's known loss, so that the child may rise by what remains of the node's
+                # ``best`` contains the child's known loss, so that the child may rise by the rest of the node's
                 # room.
                 state.limits[depth + 1] = least + (room - best)
                 state.begun[depth + 1] = numbers[VISITS]

@@ -1,8 +1,8 @@
 """Exact optima of neighbourhoods: bucket elimination on the functions that see a free variable, the others fixed.
 
-The message of a bucket of variable x with context C is m(C) = min_x (u_x + Σ functions + Σ messages of children), where
-variables that are not free keep their states. It is the large-neighbourhood move of a variable neighbourhood search
-(VNS; Mladenović & Hansen, Computers & Operations Research 1997).
+The message of a bucket of variable x is min_x (unary costs + Σ functions + Σ messages of children). Variables that are
+not free keep their states. It is the large-neighbourhood move of a variable neighbourhood search (VNS; Mladenović &
+Hansen, Computers & Operations Research 1997).
 """
 
 from __future__ import annotations
