@@ -4,8 +4,8 @@ A node i of the bucket tree sends its parent p the message m_i, and receives n_i
 
     m_i(s) = Σ f_i Π_{children c} m_c,    n_i(s) = Σ f_p n_p Π_{children c ≠ i of p} m_c.
 
-The sums run over the variables outside the separator s. Evidence changes some f. A message is stale if one of its inputs
-changed. Only stale messages are recomputed, and only if an answer needs them.
+The sums run over the variables outside the separator s. Evidence changes some f. A message is stale if one of its
+inputs changed. Only stale messages are recomputed, and only if an answer needs them.
 
 :class:`.kept_tables.Incremental` keeps each table as an array of its own, and :class:`.packed.Packed` keeps all of them
 in one array for compiled loops.
