@@ -117,12 +117,23 @@ def wait_until_swallowed(number: int) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_signals_that_python_swallows_come_again(number: int) -> None:
+    """Handlers that tests before it left, such as those of libraries, would be kept."""
     hook = sys.unraisablehook
-    with pytest.raises(KeyboardInterrupt), terminable(codes := []):
-        wait_until_swallowed(number)
-    assert codes == [143] * (number == signal.SIGTERM)
-    assert sys.unraisablehook is hook
-    assert signal.getsignal(signal.SIGALRM) == signal.SIG_DFL
+    handlers = (
+        (signal.SIGTERM, signal.SIG_DFL),
+        (signal.SIGALRM, signal.SIG_DFL),
+        (signal.SIGINT, signal.default_int_handler),
+    )
+    before = {each: signal.signal(each, handler) for each, handler in handlers}
+    try:
+        with pytest.raises(KeyboardInterrupt), terminable(codes := []):
+            wait_until_swallowed(number)
+        assert codes == [143] * (number == signal.SIGTERM)
+        assert sys.unraisablehook is hook
+        assert signal.getsignal(signal.SIGALRM) == signal.SIG_DFL
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
 
 
 @pytest.mark.parametrize("start", ["run", "main"])
