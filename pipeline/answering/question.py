@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from ..errors import ModelError
 from ..formats.read import evidence_of, load_evidence, variables_of
 from ..models.findings import check_log10, is_state, likelihood, named_findings
-from ..models.model import Function, Model, checked_model
+from ..models.model import Function, Model, Projection, checked_model
 from ..models.query import QUERIES
 from ..orders.depth_first import sweep_cells
 from ..preprocessing.isolated import without_isolated
@@ -183,9 +183,23 @@ def check_projection(model: Model, query: str) -> None:
         raise ModelError(f"{model.summed}: such a network has sums and marginals, but no {query}{instead}")
     if model.projection is None or QUERIES[query].swept == "optimum":
         return
-    raise ModelError(
-        f"{model.projection.told} asks for sums over {len(model.projection.variables)} of {len(model.names)} "
-        f"variables, but the {query} would be over all variables; if you mean all, remove that line from the file"
+    raise over_all(model, model.projection, f"the {query} would be over all variables")
+
+
+def over_all(model: Model, projection: Projection, instead: str) -> ModelError:
+    """Return the refusal of an answer over all variables of a model whose file asks for sums over some.
+
+    Parameters
+    ----------
+    model : Model
+    projection : Projection
+        The projection of the model.
+    instead : str
+        What the answer would cover, after "but".
+    """
+    return ModelError(
+        f"{projection.told} asks for sums over {len(projection.variables)} of {len(model.names)} variables, "
+        f"but {instead}; if you mean all, remove that line from the file"
     )
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...storage.scratch import scratch_folder
-from ..answering.question import Findings, split_evidence
+from ..answering.question import Findings, over_all, split_evidence
 from ..errors import BucketflowError, ModelError, checks_keywords
 from ..formats.read import GivenModel, given_model
 from ..gates.circuit import CircuitGraph, CircuitLayer
@@ -100,10 +100,7 @@ def circuit(
     if model.summed:
         raise ModelError(f"{model.summed}: a circuit covers all variables")
     if model.projection is not None:
-        raise ModelError(
-            f"{model.projection.told} asks for sums over {len(model.projection.variables)} of {len(model.names)} "
-            "variables, but a circuit covers all variables; if you mean all, remove that line from the file"
-        )
+        raise over_all(model, model.projection, "a circuit covers all variables")
     hard, soft = split_evidence(model, evidence)
     if soft:
         raise ModelError("a circuit takes soft evidence when it is evaluated, not when it is built")

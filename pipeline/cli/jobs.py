@@ -224,14 +224,15 @@ def _watch(job: Job) -> None:
     """Draw the bar that ``solve`` draws on a terminal; elsewhere print each new state, and a line every ten seconds."""
     from ..api.progress import Lines, is_drawn, progress_lines
 
-    lines, drawn, states = Lines(click.echo), is_drawn(hidden=False), list[str]()
+    lines, drawn, state = Lines(click.echo), is_drawn(hidden=False), ""
     with progress_lines(hidden=not drawn) as (draw, bounds):
 
         def look(job: Job) -> None:
+            nonlocal state
             facts, progress = job.facts, job.progress
             if draw is None or bounds is None:
-                lines.say(f"{facts.id} {facts.state} {facts.done()}", now=facts.state not in states[-1:])
-                states.append(facts.state)
+                lines.say(f"{facts.id} {facts.state} {facts.done()}", now=facts.state != state)
+                state = facts.state
             elif progress.swept.planned and facts.state == "running":
                 draw(progress.swept)
             else:

@@ -226,11 +226,6 @@ class PlannedSteps:
         """Bytes written by the steps of all slices."""
         return self._over_slices(self.cost.written_cells, self._shared[2]) * self.itemsize
 
-    @property
-    def moved_bytes(self) -> int:
-        """Bytes read and written by the steps of all slices."""
-        return self.read_bytes + self.written_bytes
-
     @cached_property
     def reported_cells(self) -> int:
         """Cells that one sweep will have reported at its end."""

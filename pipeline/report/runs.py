@@ -33,6 +33,7 @@ from ..machine.resources import Resources
 from ..options import Options
 from ..plans.plan import Plan
 from ..plans.prediction import step_seconds, steps_seconds
+from ..plans.task_graph import eliminated
 from ..results.posteriors import posterior_bars
 from ..results.proof import shown_assignment
 from ..trees.costs import Rates
@@ -320,8 +321,7 @@ def _taken(prepared: Prepared, plan: Plan, spent: Mapping[int, tuple[float, int]
 
 def _label(prepared: Prepared, step: Step, back: bool) -> str:
     model, variables = prepared.network.model, prepared.network.variables
-    gone = sorted({v for axes in step.input_axes for v in axes} - set(step.axes))
-    shown = step.axes if back else gone
+    shown = step.axes if back else eliminated(step)
     names = ", ".join(model.names[variables[v]] for v in shown[:_LABEL_NAMES])
     more = f" and {len(shown) - _LABEL_NAMES} more" if len(shown) > _LABEL_NAMES else ""
     return f"{'back to' if back else 'eliminates'} {names or 'nothing'}{more}"

@@ -64,6 +64,8 @@ class BoxRun(Generic[T]):
     """The pool's handles of the data shared by the boxes of a stage."""
     cut: dict[Task, tuple[int, ...]] = field(default_factory=dict)
     """Boxes that did not fit a device, and the further variables that their parts fix by now."""
+    described: set[str] = field(default_factory=set)
+    """Names of the tables whose scales are written already."""
 
     @property
     def spill(self) -> Spill:
@@ -203,10 +205,11 @@ class BoxRun(Generic[T]):
     def attempt(self, waiting: Mapping[Task, set[Task]]) -> tuple[list[Key], dict[Task, DeviceMemoryError]]:
         """Run tasks in the order of their needs; return chunks that turned out to be lost, and boxes too large."""
         readers = self.open_readers(waiting)
+        self.described.clear()
         try:
             return self.take_outcomes(waiting, readers)
         finally:
-            self.write_scales(self.specs.values())
+            self.write_scales(spec for spec in self.specs.values() if spec.name not in self.described)
 
     def take_outcomes(
         self, waiting: Mapping[Task, set[Task]], readers: dict[Any, int]
@@ -299,7 +302,9 @@ class BoxRun(Generic[T]):
         readers[task[0]] -= 1
         if not readers[task[0]]:
             del self.sent[task[0]]
-            self.write_scales(self.specs[number] for number in self.spill.stages[task[0]].outputs)
+            outputs = [self.specs[number] for number in self.spill.stages[task[0]].outputs]
+            self.write_scales(outputs)
+            self.described.update(spec.name for spec in outputs)
         names = [*self.needs(task)]
         for name in names:
             readers[name] -= 1
