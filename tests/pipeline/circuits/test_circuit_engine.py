@@ -142,7 +142,7 @@ def test_what_no_sweep_fits_is_answered_from_a_circuit() -> None:
     assert abs(first.mean() - one * (n + 1) / total) < FAR * math.sqrt(0.25 / 500)
 
 
-@pytest.mark.parametrize("effort", [{}, {"gap": 0.0}, {"time": 60.0}])
+@pytest.mark.parametrize("effort", [{}, {"gap": 0.0}, {"time": 600.0}])
 def test_marginal_map_that_no_sweep_fits_is_proved(effort: dict[str, float]) -> None:
     """The variables that exclude each other are summed, the one that forbids two of them is chosen."""
     n = 44
