@@ -160,13 +160,15 @@ class ProofOptions:
         ModelError
             If a bound or a method for optima is asked.
         """
+        if self.method == "ganak" and query not in ("partition", "count"):
+            raise ModelError(f"the method ganak is for counts and partition functions, not for the {query}")
         if query == "optimum":
             return
         if query == "mmap":
             if self.upper_bound is not None:
                 raise ModelError("upper_bound is for the optimum, not for the mmap")
             return
-        if self.limited or self.method not in ("auto", "dense", "diagram", "search"):
+        if self.limited or self.method not in ("auto", "dense", "diagram", "search", "ganak"):
             raise ModelError(f"upper_bound, time, gap and the method rows are for the optimum, not for the {query}")
 
 

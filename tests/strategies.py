@@ -7,13 +7,18 @@ from typing import Any
 
 from bucketflow import Model, Result
 from bucketflow.pipeline.answering.door import valued
-from bucketflow.pipeline.answering.engines.strategy_policy import POLICY, StrategyPolicy
+from bucketflow.pipeline.answering.engines.strategy_policy import POLICY, StrategyPolicy, TurnLengths
 from bucketflow.pipeline.answering.question import question_of
 from bucketflow.pipeline.models.query import QUERIES
 from bucketflow.pipeline.options import Options, ProofOptions
 
-#: No model is so easy that it is simply swept.
-NEVER_QUICK = replace(POLICY, quick_seconds=dict.fromkeys(QUERIES, -1.0), soon_cells=0)
+#: No model is so easy that it is simply swept; an engine that is not always installed has no turns.
+NEVER_QUICK = replace(
+    POLICY,
+    quick_seconds=dict.fromkeys(QUERIES, -1.0),
+    soon_cells=0,
+    lengths={**POLICY.lengths, "ganak": TurnLengths(0.25, most_turns=0)},
+)
 _EFFORT = ("method", "upper_bound", "time", "gap", "prune")
 
 

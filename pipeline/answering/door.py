@@ -16,7 +16,7 @@ from ..results.result import Result
 from .cut_offs import within
 from .engines.asking import Asking
 from .engines.engine_registry import EnginesOf
-from .engines.offers import SWEEP, Bid, EnginePrice, Strategy, strategy_of
+from .engines.offers import GANAK, SWEEP, Bid, EnginePrice, Strategy, strategy_of
 from .engines.option_effects import DEVICES, PLANNING, given_options
 from .engines.strategy_policy import POLICY, StrategyPolicy
 from .engines.walk import walk
@@ -137,7 +137,7 @@ def _keep(found: Answer, folder: RunFolder | None, engines: EnginesOf) -> None:
     """Keep the answer of an engine that keeps none itself."""
     if folder is None or not isinstance(found, Result) or not found.tried:
         return
-    if found.tried[-1].engine in ("search", "diagrams") or not engines.sweep.in_folder:
+    if found.tried[-1].engine in ("search", GANAK, "diagrams") or not engines.sweep.in_folder:
         folder.write(found, final=True)
 
 

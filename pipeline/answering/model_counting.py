@@ -124,13 +124,32 @@ class SearchedSum:
         counting = network.query == "count"
         roundings = 0 if counting else _ROUNDINGS * (len(formula.owners) + len(network.model.functions))
         work = SearchWork(len(formula.clauses), found.nodes, found.hits, found.forgotten, roundings * 2.0**-53)
-        if counting:
-            if found.value > math.prod(network.dims):
+        return replace(self.result_of(found.value, found.log), search=work)
+
+    def result_of(self, value: int, log: float) -> Result:
+        """Return the answer to the question, given the count or the sum of the formula.
+
+        Parameters
+        ----------
+        value : int
+            The number of models that are counted, for a count.
+        log : float
+            Natural logarithm of the sum of their weights, for a sum; -inf for 0.
+
+        Raises
+        ------
+        InternalError
+            If there are more models than joint states.
+        """
+        network, formula = self.network, self.formula
+        assert formula is not None
+        if network.query == "count":
+            if value > math.prod([n for v, n in enumerate(network.dims) if v not in formula.hidden]):
                 raise InternalError("the count exceeds the number of all assignments")
-            return Result("count", "ok", value=found.value * self._free_states, search=work)
-        if found.log == -math.inf:
-            return Result("partition", "infeasible", search=work)
+            return Result("count", "ok", value=value * self._free_states)
+        if log == -math.inf:
+            return Result("partition", "infeasible")
         fixed = fixed_value(network)
         assert fixed is not None
-        log = math.fsum([fixed, math.log(self._free_states), formula.log_scale, found.log])
-        return Result("partition", "ok", log10=log / math.log(10), search=work)
+        log = math.fsum([fixed, math.log(self._free_states), formula.log_scale, log])
+        return Result("partition", "ok", log10=log / math.log(10))

@@ -100,6 +100,7 @@ _UNSWEPT = {
     "rows": ("partial assignments that mini-buckets do not exclude, enumerated layer by layer", ""),
     "diagram": ("elimination on decision diagrams below a bound", "sums on decision diagrams"),
     "search": ("depth-first branch and bound", "a search with cached components"),
+    "ganak": ("", "Ganak, in a process of its own"),
 }
 
 

@@ -205,12 +205,13 @@ def solve(
     on_bounds : callable, optional
         Called with (lower, upper) whenever a bound on an optimum improves. Bounds are costs, or log10 of probabilities;
         an unknown bound is None.
-    method : {"auto", "dense", "rows", "diagram", "search"}, optional
+    method : {"auto", "dense", "rows", "diagram", "search", "ganak"}, optional
         How to prove an optimum if a sweep over all cells would take long. "dense" sweeps all cells nevertheless. "rows"
         enumerates the partial assignments that mini-buckets do not exclude. "diagram" eliminates on decision diagrams
         below a bound. "search" is depth-first branch and bound. "auto" tries the methods in turns. A partition function
         or a count is summed on decision diagrams by "diagram". "search" sums it by search with cached components if the
-        model consists of clauses or is mostly zero. "auto" uses either of the two if little work is predicted.
+        model consists of clauses or is mostly zero. "ganak" is a counter of clauses by other authors, from the extra
+        ``counters``. "auto" lets these methods take turns if a sweep would take long.
     upper_bound : number, optional
         Search only for assignments at least as good as this value: a cost, or a log10 of a probability.
     time : float, optional

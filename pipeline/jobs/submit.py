@@ -27,7 +27,7 @@ from .job import Job
 from .record import Record, kept_effort, kept_options, write_record
 
 #: Engines of sums that no plan stands for, by the method that asks for them.
-_ENGINES = {"diagram": "decision diagrams", "search": "a search with cached components"}
+_ENGINES = {"diagram": "decision diagrams", "search": "a search with cached components", "ganak": "Ganak"}
 
 
 @public

@@ -67,7 +67,7 @@ TreeKind = Literal["refined", "bucket", "junction"]
 Representation = Literal["auto", "dense", "rows"]
 Fit = Literal["auto", "slice", "spill", "store", "refuse"]
 """What to do with a plan that does not fit in memory."""
-Method = Literal["auto", "dense", "rows", "diagram", "search"]
+Method = Literal["auto", "dense", "rows", "diagram", "search", "ganak"]
 """How an optimum is proved, or a sum is found."""
 TaskSize = Literal["auto", "steps"]
 """Work sent to workers as one task: parts large enough for a task, or each step of the sweeps."""

@@ -5,18 +5,33 @@ Pure: planning alone need not import a compiler for it.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 # CPU seconds, and seconds of a clock.
 _compiling = [0.0, 0.0]
+# CPU seconds of other processes that worked for this one, in all and by thread.
+_outside = [0.0]
+_by_thread = threading.local()
 _listeners: list[Callable[[bool], None]] = []
 
 
 def working_seconds() -> float:
-    """Return the CPU seconds of this process without the seconds of compilation."""
-    return time.process_time() - _compiling[0]
+    """Return the CPU seconds of this process and of those that work for it, without the seconds of compilation."""
+    return time.process_time() + _outside[0] - _compiling[0]
+
+
+def thread_seconds() -> float:
+    """Return the CPU seconds of this thread and of the processes that work for it."""
+    return time.thread_time() + getattr(_by_thread, "seconds", 0.0)
+
+
+def count_outside(cpu_seconds: float) -> None:
+    """Enter CPU seconds of another process that worked for this thread."""
+    _outside[0] += cpu_seconds
+    _by_thread.seconds = getattr(_by_thread, "seconds", 0.0) + cpu_seconds
 
 
 def compiling_seconds() -> float:

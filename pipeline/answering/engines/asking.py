@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import inf
+from typing import TYPE_CHECKING
 
 from ...errors import ModelError
 from ...machine.resources import Resources
@@ -18,14 +19,17 @@ from ..question_sizes import rounded
 from ..run_folder import RunFolder
 from ..running import Answer, Progress
 from ..watching import Watch
-from .offers import SWEEP, Wishes
+from .offers import GANAK, SWEEP, Wishes
 from .strategy_policy import POLICY, StrategyPolicy
+
+if TYPE_CHECKING:
+    from ..model_counting import SearchedSum
 
 #: The engine that each method means, by query.
 _METHODS: dict[str, dict[str, str]] = {
     "optimum": {"dense": SWEEP, "rows": "bounds", "diagram": "bounds", "search": "bounds"},
-    "partition": {"dense": SWEEP, "diagram": "diagrams", "search": "search"},
-    "count": {"dense": SWEEP, "diagram": "diagrams", "search": "search"},
+    "partition": {"dense": SWEEP, "diagram": "diagrams", "search": "search", "ganak": GANAK},
+    "count": {"dense": SWEEP, "diagram": "diagrams", "search": "search", "ganak": GANAK},
 }
 
 
@@ -80,6 +84,13 @@ class Asking:
         """The network that remains after preprocessing."""
         return self.question.reduced[0]
 
+    @cached_property
+    def clauses(self) -> SearchedSum:
+        """The question as clauses, which a search and Ganak count."""
+        from ..model_counting import SearchedSum
+
+        return SearchedSum(self.question, self.options, self.network, self.started)
+
     @property
     def is_trivial(self) -> bool:
         """Whether nothing is left to eliminate."""
@@ -118,7 +129,7 @@ class Asking:
         the sweep comes first.
         """
         query = self.question.query
-        if self.question.outer is None or (method == "search" and query in PROJECTED):
+        if self.question.outer is None or (method in ("search", "ganak") and query in PROJECTED):
             return _METHODS[query][method]
         return SWEEP
 

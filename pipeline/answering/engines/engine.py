@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from ..running import Answer
 from .offers import Bid, Certainty, EnginePrice
@@ -57,4 +57,13 @@ class Engine(Protocol):
         BudgetError
             If it cannot answer within memory.
         """
+        ...
+
+
+@runtime_checkable
+class ClosingEngine(Protocol):
+    """An engine with a process that has to be ended."""
+
+    def close(self) -> None:
+        """End the process."""
         ...

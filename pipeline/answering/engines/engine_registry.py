@@ -9,7 +9,7 @@ from typing import Final
 from ..question import Question
 from .asking import Asking
 from .engine import Engine
-from .offers import EARLY, ROWS, SWEEP
+from .offers import EARLY, GANAK, ROWS, SWEEP
 from .option_effects import DEVICES, PLANNING, PROOFS, WORKERS
 from .sweep_engine import SweepEngine
 
@@ -65,6 +65,12 @@ def _search(asking: Asking, sweep: SweepEngine) -> Engine:
     return SearchEngine(asking)
 
 
+def _ganak(asking: Asking, sweep: SweepEngine) -> Engine:
+    from .sum_engines import GanakEngine
+
+    return GanakEngine(asking)
+
+
 def _diagrams(asking: Asking, sweep: SweepEngine) -> Engine:
     from .sum_engines import DiagramEngine
 
@@ -105,6 +111,7 @@ ENGINES: Final = (
     EngineKind(
         "search", _SUMS, _search, "a search with cached components ran in this process", _SEED, keeps_order=True
     ),
+    EngineKind(GANAK, _SUMS, _ganak, "Ganak counted in a process of its own", _SEED, keeps_order=True),
     EngineKind("circuit", frozenset(("marginals",)), _circuit, _TRACED, _SEED),
     EngineKind("outer circuit", frozenset(("mmap",)), _outer_circuit, _TRACED, _SEED, keeps_order=True),
     EngineKind("diagrams", _SUMS, _diagrams, "this process summed decision diagrams", _SEED),

@@ -29,6 +29,8 @@ EARLY: Final = "early rows"
 """The engine that answers before functions are made dense, where that is less work than making them."""
 ROWS: Final = "rows"
 """The engine that tries tables of rows over the tree of a planned sweep."""
+GANAK: Final = "ganak"
+"""The counter of clauses by other authors, which an optional package brings."""
 
 
 @dataclass(frozen=True)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
+from ....tasks.compiler.working_time import thread_seconds
 from .engine import Stop, Unfinished
 
 T = TypeVar("T")
@@ -49,7 +49,7 @@ class Racer(Generic[T]):
         except BaseException as error:  # raised again where the outcome is asked for
             self._error = error
         finally:
-            self.seconds = time.thread_time()
+            self.seconds = thread_seconds()
             self.ended.set()
 
     @property

@@ -43,6 +43,7 @@ _LENGTHS: Final = MappingProxyType(
     {
         # Model counters prove most of the provable clauses in some tenths of a second.
         "search": TurnLengths(0.25),
+        "ganak": TurnLengths(0.25),
         # The same search, written out.
         "circuit": TurnLengths(0.25),
         "outer circuit": TurnLengths(0.25),

@@ -1,4 +1,7 @@
-"""Sums and counts without a sweep: by search for models of clauses, and on decision diagrams."""
+"""Sums and counts without a sweep: by search for models of clauses, by Ganak, and on decision diagrams.
+
+Ganak is a counter of clauses by other authors, from an optional package (Soos and Meel, CAV 2025).
+"""
 
 from __future__ import annotations
 
@@ -7,19 +10,31 @@ import time
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Final
 
+from ....cluster.memory import peak_rss_bytes
+from ....cluster.version import install_hint
 from ....tasks.compiler.code_cache import seconds_to_compile
-from ...errors import BudgetError
+from ....tasks.counting.ganak import GanakError, GanakProcess, ganak_folder
+from ...errors import BudgetError, InternalError
+from ...queries.formula import Formula
 from ..model_counting import SearchedSum
+from ..question_sizes import spare_bytes
 from ..running import Answer
 from ..sums import DiagramSum
 from .asking import Asking
 from .engine import Stop, Unfinished
-from .offers import Bid, Certainty, EnginePrice
+from .offers import GANAK, Bid, Certainty, EnginePrice
 
 #: Nominal speeds of one core: uses of literals that a search looks at, 5 and 10 * 10^7 of two counts, and edges of
 #: diagrams, in a second.
 _WORK_PER_SECOND, _EDGES_PER_SECOND = 2.0**24 / 0.3, 2.0**21 / 0.2
+# Sums are scaled so that their upper bound is this power of two: floats hold what is 2^2000 times smaller.
+_HIGHEST_BIT: Final = 1000
+# A sum below this power of two may have lost digits in the last conversion to a float.
+_LOWEST_BIT: Final = -1000
+# Ganak recognises components by hashes of this many bits, and handles fewer components in a CPU second.
+_HASH_BITS, _COMPONENTS_PER_SECOND = 128, 1e8
 #: A turn that takes this many times its nominal time is ended by the clock.
 _SLOWER = 1.25
 #: Loops of both, and CPU seconds that compiling them takes.
@@ -72,11 +87,10 @@ class _SumEngine(ABC):
 class SearchEngine(_SumEngine):
     """Components of clauses, counted once."""
 
-    @cached_property
+    @property
     def search(self) -> SearchedSum:
         """The search as far as it got."""
-        asking = self.asking
-        return SearchedSum(asking.question, asking.options, asking.network, asking.started)
+        return self.asking.clauses
 
     def bid(self) -> Bid:
         """Return whether the model is clauses or mostly zero."""
@@ -139,3 +153,139 @@ class DiagramEngine(_SumEngine):
             price = left if left.known else self._unpriced
             return Unfinished(f"they {self.diagrams.failure}", hopeless=self.diagrams.hopeless, price=price)
         return found
+
+
+@dataclass
+class GanakEngine(_SumEngine):
+    """Components of clauses, counted by Ganak in time slices."""
+
+    def bid(self) -> Bid:
+        """Return whether Ganak is installed, and the model is clauses or mostly zero.
+
+        It has no price, as its time cannot be predicted. Tables of many weights become many clauses, for which it takes
+        several times as long as a sweep: there it makes no offer.
+        """
+        forced = self.asking.effort.method == GANAK
+        if ganak_folder() is None:
+            return f"Ganak is not installed: {install_hint('counters')}"
+        clauses = self.asking.clauses
+        if not (forced or clauses.suits):
+            return "the model neither consists of clauses nor is mostly zero"
+        if clauses.formula is None:
+            return "the model's functions give too many clauses; leave out --method ganak"
+        return EnginePrice() if self.diagrams.sums_all else "sums of finite costs may reach top"
+
+    def run(self, seconds: float, stop: Stop = bool) -> Answer | Unfinished:
+        """Go on with the count.
+
+        Raises
+        ------
+        BudgetError
+            If Ganak was requested and ends without a count.
+        """
+        self._keep_question()
+        planned = time.perf_counter()
+        try:
+            found = self._process.run(seconds, stop)
+        except GanakError as error:
+            if self.asking.effort.method == GANAK:
+                raise BudgetError(f"Ganak ended without an answer: {error}; try a larger --memory") from None
+            return Unfinished(f"it ended without an answer: {error}", hopeless=True)
+        if found is None:
+            return Unfinished("another engine answered first" if stop() else "its time slice was over")
+        return self._answer(found, planned)
+
+    def close(self) -> None:
+        """End its process."""
+        if "_process" in vars(self):
+            self._process.close()
+
+    def _answer(self, found: float, planned: float) -> Answer | Unfinished:
+        """Check a count or a sum against its bound, and return the answer with the probability that it is wrong."""
+        weighted = _Weighted.of(self._formula)
+        if isinstance(found, int):
+            result = self.asking.clauses.result_of(found, 0.0)
+        elif 0.0 < found < 2.0**_LOWEST_BIT:
+            return Unfinished("the sum is too small for a float", hopeless=True)
+        else:
+            mantissa, exponent = math.frexp(found)
+            log = math.log(mantissa) + math.log(2.0) * (exponent - weighted.shift) if found else -math.inf
+            if log > weighted.log_bound + 1e-9 * max(1.0, abs(weighted.log_bound)):
+                raise InternalError("the sum of weights exceeds the product of their sums")
+            result = self.asking.clauses.result_of(0, log + weighted.log_scale if found else log)
+        wrong = (_COMPONENTS_PER_SECOND * max(self._process.seconds, 1.0)) ** 2 * 2.0**-_HASH_BITS
+        note = (
+            f"Ganak counted; it recognises known components by hashes of {_HASH_BITS} bits, and is wrong with a "
+            f"probability below {wrong:.0e}"
+        )
+        seconds = {"plan": planned - self.asking.started, "run": time.perf_counter() - planned}
+        return replace(result, notes=(note,), seconds=seconds, peak_rss_bytes=peak_rss_bytes())
+
+    @property
+    def _formula(self) -> Formula:
+        formula = self.asking.clauses.formula
+        assert formula is not None
+        return formula
+
+    @cached_property
+    def _process(self) -> GanakProcess:
+        asking, formula = self.asking, self._formula
+        clauses = [[_dimacs(literal) for literal in clause] for clause in formula.clauses]
+        counted = [k + 1 for k, v in enumerate(formula.owners) if v not in formula.hidden]
+        n, weights, seed = len(formula.owners), None, asking.options.seed
+        memory = max(spare_bytes(asking.question, asking.options) - asking.reserved_bytes, 0)
+        if asking.network.query == "partition":
+            weighted = _Weighted.of(formula)
+            weights = dict(weighted.weights)
+            for factor in weighted.factors:  # a variable that is always true carries a constant factor
+                n += 1
+                clauses.append([n])
+                counted.append(n)
+                weights |= {n: factor, -n: 1.0}
+        return GanakProcess(n, clauses, counted, weights, memory, seed)
+
+
+@dataclass(frozen=True)
+class _Weighted:
+    """Weights whose sum over all assignments is 1 for each variable, and the factors that are taken out.
+
+    Parameters
+    ----------
+    weights : dict of int to float
+        Of literals, as DIMACS has them.
+    log_scale : float
+        Natural logarithm of the product of all factors.
+    log_bound : float
+        Natural logarithm of the largest possible sum of these weights.
+    shift : int
+        The sum is multiplied by two to this power.
+    """
+
+    weights: dict[int, float]
+    log_scale: float
+    log_bound: float
+    shift: int
+
+    @classmethod
+    def of(cls, formula: Formula) -> _Weighted:
+        """Scale the weights of a formula."""
+        weights, logs = dict[int, float](), []
+        variables = {literal >> 1 for literal in formula.weights}
+        for v in sorted(variables):
+            true, false = (formula.weights.get(2 * v + side, 1.0) for side in (0, 1))
+            weights |= {v + 1: true / (true + false), -v - 1: false / (true + false)}
+            logs.append(math.log(true + false))
+        free = sum(owner not in formula.hidden for v, owner in enumerate(formula.owners) if v not in variables)
+        return cls(weights, math.fsum(logs), free * math.log(2.0), _HIGHEST_BIT - free)
+
+    @property
+    def factors(self) -> list[float]:
+        """Powers of two whose product is the whole factor."""
+        step = math.copysign(_HIGHEST_BIT, self.shift)
+        whole, rest = divmod(abs(self.shift), _HIGHEST_BIT)
+        return [2.0**step] * whole + ([math.ldexp(1.0, int(math.copysign(rest, self.shift)))] if rest else [])
+
+
+def _dimacs(literal: int) -> int:
+    """Return a literal as DIMACS has it."""
+    return -(literal >> 1) - 1 if literal & 1 else (literal >> 1) + 1

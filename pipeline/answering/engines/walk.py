@@ -6,7 +6,6 @@ The seconds of each engine and the reason why it ended are recorded.
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -14,13 +13,13 @@ from functools import partial
 
 from ....cluster.driver import leave_slot
 from ....tasks.compiler.compile_limits import NotCompiledError
-from ....tasks.compiler.working_time import working_seconds
+from ....tasks.compiler.working_time import thread_seconds, working_seconds
 from ...errors import BudgetError
 from ...results.proof import Tried
 from ..question_sizes import spare_bytes
 from ..running import Answer
 from .asking import Asking, method_of
-from .engine import Engine, Stop, Unfinished
+from .engine import ClosingEngine, Engine, Stop, Unfinished
 from .offers import SWEEP, EnginePrice, Strategy
 from .race import Racer
 from .turn_account import Move, TurnAccount
@@ -41,7 +40,15 @@ def walk(strategy: Strategy, engines: Mapping[str, Engine], asking: Asking) -> A
         If no engine answers: the refusal of the sweep, or of the last engine.
     """
     with ExitStack() as stack:
+        stack.callback(_close, engines)
         return _Walk(strategy, engines, asking, stack).run()
+
+
+def _close(engines: Mapping[str, Engine]) -> None:
+    """End the processes of engines that another engine beat to the answer."""
+    for engine in engines.values():
+        if isinstance(engine, ClosingEngine):
+            engine.close()
 
 
 @dataclass
@@ -112,9 +119,9 @@ class _Walk:
         leave_slot()
         racer = Racer(lambda stop: self._refused_or(there, partial(engine.run, there.seconds, stop)))
         try:
-            start = time.thread_time()
+            start = thread_seconds()
             first = self._outcome(here, lambda: racer.has_answer)
-            seconds = time.thread_time() - start
+            seconds = thread_seconds() - start
             second = racer.outcome() if isinstance(first, Unfinished) else None
         finally:
             racer.close()

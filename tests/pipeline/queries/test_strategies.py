@@ -480,5 +480,6 @@ def test_a_search_whose_turns_are_over_is_told_with_what_goes_on(
         lines.append(f"{' '.join(map(str, clause))} 0")
     (tmp_path / "random.cnf").write_text("\n".join(lines))
     question = question_of(bucketflow.load(tmp_path / "random.cnf"), "count", None)
+    impatient = replace(POLICY, patience_seconds=1.0, lengths=NEVER_QUICK.lengths)
     with pytest.raises(bucketflow.BudgetError, match=r"eliminated needs .*; search did not end within .* CPU s"):
-        valued(question, Options(memory="2MB"), ProofOptions(), policy=replace(POLICY, patience_seconds=1.0))
+        valued(question, Options(memory="2MB"), ProofOptions(), policy=impatient)
