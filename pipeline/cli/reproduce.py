@@ -21,18 +21,20 @@ _WRONG = 1
 
 @click.command("reproduce", cls=Grouped)
 @click.argument("name", required=False)
-@click.option("--list", "listed", is_flag=True, help="List the papers, their tables and the missing figures.")
+@click.option("--list", "listed", is_flag=True, help="List the papers and their tables.")
 @click.option("--data", metavar="DIR", help="Folder of instances.  [default: $BUCKETFLOW_DATA]")
+@click.option("--table", metavar="TEXT", help="Only the tables with TEXT in their titles, e.g. 'table 5'.")
 @click.option("--only", multiple=True, metavar="INSTANCE", help="Only the rows of this instance; repeatable.")
 @click.option("--sample", type=click.IntRange(min=1), metavar="N", help="At most N rows of each table.")
+@click.option("--all", "every", is_flag=True, help="50 problems of each random point, and all instances by z.")
 @click.option(
     "--time",
     "seconds",
     type=click.FloatRange(min=0, min_open=True),
-    default=60.0,
+    default=4.0,
     show_default=True,
     metavar="S",
-    help="Wall seconds for each figure.",
+    help="Wall seconds for each problem.",
 )
 @option("gpus", "Also measure GPUs of this machine.")
 @click.option(
@@ -49,8 +51,10 @@ def reproduce(
     name: str | None,
     listed: bool,
     data: str | None,
+    table: str | None,
     only: tuple[str, ...],
     sample: int | None,
+    every: bool,
     seconds: float,
     gpus: str | None,
     columns: str,
@@ -66,16 +70,18 @@ def reproduce(
     from ..errors import ModelError
     from ..local_paths import local_path
     from ..reproduce.comparison import compared, listing, write
-    from ..reproduce.papers import PAPERS, Instances, paper
+    from ..reproduce.paper_tables import PAPERS, paper
+    from ..reproduce.papers import Instances
     from .show_run import print_rows
 
     if listed or name is None:
-        given = {"data": data, "only": only, "sample": sample, "gpus": gpus, "out": out, "page": page}
+        given: dict[str, object] = {"data": data, "table": table, "only": only, "sample": sample, "all": every}
+        given |= {"gpus": gpus, "out": out, "page": page}
         if unused := [flag for flag, value in given.items() if value]:
             raise click.UsageError(f"--{unused[0]} applies to a single paper: give its NAME, and leave out --list")
         print_rows(listing([paper(each) for each in ([name] if name else PAPERS)]))
         return
-    asked = paper(name).only(only, sample)
+    asked = paper(name).only(only, sample, table or "", every)
     if page is not None and page.suffix not in (".html", ".md"):
         raise ModelError(f"a page is written to a file .html or .md, not {str(page)!r}")
     for file in filter(None, (out, page)):
@@ -83,7 +89,7 @@ def reproduce(
     folder = data or os.environ.get("BUCKETFLOW_DATA")
     instances = Instances(None if folder is None else local_path(folder))
     with status_line(False, "measuring") as status:
-        found = compared(asked, instances, gpus, seconds, status.say)
+        found = compared(asked, instances, gpus, seconds, status.say, every=every)
     if sys.stdout.isatty():
         _print(found, every=columns == "all")
     else:
@@ -96,16 +102,13 @@ def reproduce(
 
 def _print(found: Comparison, *, every: bool) -> None:
     from ..errors import counted
-    from .show_run import print_rows, show, table
+    from .show_run import fitted, print_rows, show
 
     print_rows(found.facts)
     for each in found.tables:
-        shown = table(each.table.title)
         headings = [*each.columns] if every else each.first_columns
-        for k, heading in enumerate(headings):
-            shown.add_column(heading, justify="left" if k == 0 else "right", overflow="fold")
-        for cells in each.under(headings):
-            shown.add_row(*cells)
+        rows, spare = each.under(headings), [] if every else headings[1:-1]
+        shown = fitted(each.table.title, headings, rows, spare)
         if not every and (more := len(each.columns) - len(headings)):
             shown.caption, shown.caption_justify = f"--columns all shows {counted(more, 'more column')}", "left"
         show(shown)

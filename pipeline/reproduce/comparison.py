@@ -1,4 +1,4 @@
-"""Tables of a paper beside ours: a line an instance, with the published figures, our seconds, ratios and checks."""
+"""Tables of a paper beside ours: a line for each row, with the published figures, ours, ratios and checks."""
 
 from __future__ import annotations
 
@@ -14,102 +14,100 @@ from typing import Any
 from ...cluster.version import __version__
 from ..drawings.pages import Grid, page
 from ..errors import format_bytes
-from .experiments import Asked, Measured, prepared
-from .papers import Figure, Instances, Kind, Paper, PaperRow, PaperTable
+from .experiments import INFEASIBLE, Measured, Measurement, mean_of, prepared
+from .papers import Figure, Instances, Paper, PaperRow, PaperTable, Way
 from .timed_call import Ended, within
 
 Said = Callable[[str], None]
 
-# Our displayed figures by kind, in addition to seconds: from the CPU, otherwise from a GPU.
-_SHOWN: Mapping[Kind, Mapping[str, str]] = {
-    "optimum": {"answer": "optimum", "by": "by", "first": "first s"},
-    "bound": {"lower": "lower", "upper": "upper", "quality": "lower / optimum", "size": "mini-buckets"},
-    "propagation": {"tables": "our tables", "table": "our max table"},
-    "agents": {
-        **{"agents": "agents", "order": "tree", "width": "width", "messages": "messages", "load": "network load"},
-        **{"simulated": "simulated s", "quality": "bound / optimum"},
-    },
-}
-
-# What stands for the seconds of a GPU where cores answered, because they are faster.
+# What replaces the seconds of a GPU where cores answered, because they are faster.
 _BY_CORES = "cores"
-# Columns that are shown by default, besides the time that a paper is compared by.
-_FIRST_COLUMNS = (
-    "instance",
-    "z",
-    "ours: CPU",
-    "ours: all agents",
-    "ours: GPU",
-    "paper / CPU",
-    "paper / GPU",
-    "checked",
-)
+# Random problems of a point: by default, and with --all as many as in the papers.
+_FEW, _MANY = 3, 50
+_UNITS: Mapping[str, float] = {" s": 1.0, " ms": 1e-3}
 
 
 @dataclass(frozen=True)
 class ComparedRow:
-    """A row of a paper beside ours: the result of each place, or the reason why there is none."""
+    """A row of a paper beside ours: the result of each way, or the reason why there is none."""
 
     row: PaperRow
     ended: Mapping[str, Ended] = field(default_factory=dict)
     missing: bool = False
 
-    def measured(self, where: str) -> Measured | None:
-        """The result of a place."""
-        found = self.ended[where].found if where in self.ended else None
+    def measured(self, way: str) -> Measured | None:
+        """Return the result of a way."""
+        found = self.ended[way].found if way in self.ended else None
         return found if isinstance(found, Measured) else None
-
-    @cached_property
-    def ours(self) -> Measured | None:
-        """The result of the CPU, otherwise of one core or a GPU."""
-        return next((found for where in ("cpu", "core", "gpu") if (found := self.measured(where))), None)
 
     @property
     def checked(self) -> str:
-        """Whether every answer is right, as far as one is known."""
+        """Whether all answers are right: equal to each other and to the known one, and within all bounds."""
         if self.missing:
             return "no file"
-        known = [each.right for where in self.ended if (each := self.measured(where)) and each.right is not None]
-        return "" if not known else "right" if all(known) else "WRONG"
+        found = [each for way in self.ended if (each := self.measured(way))]
+        if any(each.right is False for each in found):
+            return "WRONG"
+        answers = [each.answers for each in found if each.answers]
+        if self.row.answer is not None:
+            answers.append((self.row.answer,))
+        count = max(map(len, answers), default=0)
+        whole = [each for each in answers if len(each) == count > 0]
+        bounds = [each.bounds for each in found if len(each.bounds) == count > 0]
+        inside = [_inside(pair, answer) for pairs in bounds for pair, answer in zip(pairs, whole[0], strict=True)]
+        if any(each != whole[0] for each in whole) or not all(inside):
+            return "WRONG"
+        return "right" if inside or len(whole) > 1 or any(each.right for each in found) else ""
+
+
+def _inside(pair: tuple[Any, Any], answer: Any) -> bool:
+    """Whether an optimum is within bounds; nothing bounds the cost of a problem without assignments from above."""
+    lower, upper = pair
+    if answer == INFEASIBLE:
+        return upper is None
+    return (lower is not None and lower <= answer) and (upper is None or answer <= upper)
+
+
+_Cell = Callable[[ComparedRow], str]
 
 
 @dataclass(frozen=True)
 class ComparedTable:
-    """A table of a paper beside ours.
-
-    Parameters
-    ----------
-    table : PaperTable
-    rows : tuple of ComparedRow
-    """
+    """A table of a paper beside ours."""
 
     table: PaperTable
     rows: tuple[ComparedRow, ...]
 
     @cached_property
-    def columns(self) -> dict[str, Callable[[ComparedRow], str]]:
-        """Cells of a row by their headings; columns that are empty in every row are left out."""
-        table, unit = self.table, _unit(self.table)
-        columns: dict[str, Callable[[ComparedRow], str]] = {"instance": lambda each: each.row.instance}
-        if any(each.row.z is not None for each in self.rows):
-            columns["z"] = lambda each: "" if each.row.z is None else str(each.row.z)
-        if any(each.row.answer is not None for each in self.rows):
-            columns["known"] = lambda each: _figure(each.row.answer)
-        columns |= {f"theirs: {heading}": _published(key) for key, heading in table.columns.items()}
-        columns |= {f"ours: {heading.removeprefix('our ')}": _own(key) for key, heading in _SHOWN[table.kind].items()}
-        columns |= {f"ours: {head} {unit}": _seconds(where, unit) for where, head in _heads(table.kind).items()}
-        if table.against is not None:
-            columns |= {"paper / CPU": _ratio(table.against, "cpu"), "paper / GPU": _ratio(table.against, "gpu")}
-        columns |= {"CPU / GPU": _ratio("cpu", "gpu"), "checked": lambda each: each.checked}
-        return {head: cell for head, cell in columns.items() if head == "instance" or any(map(cell, self.rows))}
+    def columns(self) -> dict[str, _Cell]:
+        """Cells of a row by their headings: what names it, theirs, ours, ratios and the check.
+
+        Columns of ours and ratios that are empty in every row are left out.
+        """
+        table = self.table
+        names: dict[str, _Cell] = {name: _published(name) for name in table.columns[: table.keys]}
+        if not names:
+            names = {"instance": lambda each: each.row.instance, "z": lambda each: str(each.row.z)}
+        theirs = {f"theirs: {name}": _published(name) for name in table.columns[table.keys :]}
+        ours = {f"ours: {head}": _own(way, key, head) for way in table.ways for key, head in way.shown.items()}
+        ours |= {each.heading: self._ratio(each.above, each.below) for each in table.ratios}
+        ours["missing file"] = lambda each: each.row.files[0] if each.missing else ""
+        ours["checked"] = lambda each: each.checked
+        return {**names, **theirs, **{head: cell for head, cell in ours.items() if any(map(cell, self.rows))}}
+
+    def _ratio(self, above: str, below: str) -> _Cell:
+        """How many times as long one takes, where both are known."""
+
+        def cell(each: ComparedRow) -> str:
+            found = [_seconds(each, name, self.table.ways) for name in (above, below)]
+            return "" if found[0] is None or not found[1] else _digits(found[0] / found[1])
+
+        return cell
 
     @property
     def first_columns(self) -> list[str]:
-        """Headings of the columns that matter most: few enough for 80 characters."""
-        against = self.table.columns.get(self.table.against or "")
-        unit = _unit(self.table)
-        wanted = {*_FIRST_COLUMNS, *(f"{head} {unit}" for head in _FIRST_COLUMNS), f"theirs: {against}"}
-        return [head for head in self.columns if head in wanted]
+        """Headings of the columns that fit 80 characters."""
+        return [head for head in self.table.first.split(" | ") if head in self.columns]
 
     def under(self, headings: Sequence[str]) -> list[list[str]]:
         """Return the cells under some headings, a list for each row."""
@@ -117,23 +115,17 @@ class ComparedTable:
         return [[columns[head](each) for head in headings] for each in self.rows]
 
     @property
-    def cells(self) -> list[list[str]]:
-        """The table's cells, a list a row."""
-        return self.under([*self.columns])
-
-    @property
     def reasons(self) -> list[str]:
-        """Why something is not there, in lines."""
-        lines = [
-            f"{each.row.instance}: no file {' or '.join(each.row.files)} was found"
-            for each in self.rows
-            if each.missing
-        ]
+        """Why figures of ours are missing, in lines."""
+        gone = dict.fromkeys(" or ".join(each.row.files) for each in self.rows if each.missing)
+        lines = [f"no file: {', '.join(gone)}"] if gone else []
+        told: dict[str, list[str]] = {}
         for each in self.rows:
-            for where, ended in each.ended.items():
+            for way, ended in each.ended.items():
                 if ended.reason and not ended.reason.startswith(">"):
-                    lines.append(f"{each.row.instance}, {where}: {ended.reason}")
-        return lines
+                    name = each.row.instance if each.row.z is None else f"{each.row.instance}, z={each.row.z}"
+                    told.setdefault(ended.reason, []).append(f"{name} ({way})")
+        return [*lines, *(f"{'; '.join(dict.fromkeys(names))}: {reason}" for reason, names in told.items())]
 
 
 @dataclass(frozen=True)
@@ -153,182 +145,172 @@ class Comparison:
     @property
     def facts(self) -> list[tuple[str, str]]:
         """Facts shown before the tables."""
-        limit = "none" if self.seconds is None else f"{self.seconds:g} s a figure"
+        limit = "none" if self.seconds is None else f"{self.seconds:g} s for each problem"
         return [
             ("paper", self.paper.title),
-            ("device of the paper", self.paper.device or "unknown"),
+            ("device of the paper", self.paper.device),
             *(("claim", claim) for claim in self.paper.claims),
             ("ours", f"bucketflow {__version__} on {self.machine}; time limit: {limit}"),
-            ("differences", self.paper.apart),
+            ("differences", self.paper.differences),
         ]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain types only: every figure as it was measured."""
-        tables: list[dict[str, Any]] = []
-        for each in self.tables:
-            rows = [
-                {
-                    "instance": row.row.instance,
-                    "published": dict(row.row.published),
-                    "known": row.row.answer,
-                    **({"z": row.row.z} if row.row.z is not None else {}),
-                    "checked": row.checked,
-                    "ours": {where: _plain(ended) for where, ended in row.ended.items()},
-                }
-                for row in each.rows
-            ]
-            about: dict[str, Any] = {
+        """Return plain types only: every figure as it was published or measured."""
+        tables = [
+            {
                 "title": each.table.title,
-                "source": each.table.source,
-                "missing": list(each.table.missing),
+                "notes": list(each.table.notes),
+                "rows": [
+                    {
+                        "instance": row.row.instance,
+                        "published": dict(row.row.published),
+                        "known": row.row.answer,
+                        **({"z": row.row.z} if row.row.z is not None else {}),
+                        "checked": row.checked,
+                        "ours": {way: _plain(ended) for way, ended in row.ended.items()},
+                    }
+                    for row in each.rows
+                ],
             }
-            tables.append({**about, "rows": rows})
+            for each in self.tables
+        ]
         named = {"paper": self.paper.name, "title": self.paper.title, "device": self.paper.device}
         return {**named, "machine": self.machine, "version": __version__, "time": self.seconds, "tables": tables}
 
     def to_json(self) -> str:
-        """Return :meth:`to_dict` as text, a number that JSON has not as a string."""
+        """Return :meth:`to_dict` as text; values that JSON lacks become strings."""
         return json.dumps(self.to_dict(), indent=1, default=str)
 
     def to_html(self) -> str:
         """Return a page that needs no network."""
         sections: list[tuple[str, Any]] = [("About", self.facts)]
         for each in self.tables:
-            sections.append((each.table.title, Grid(tuple(each.columns), tuple(map(tuple, each.cells)))))
-            sections.append((f"{each.table.title}: sources", _sources(each)))
+            headings = [*each.columns]
+            sections.append((each.table.title, Grid(tuple(headings), tuple(map(tuple, each.under(headings))))))
+            if told := _told(each):
+                sections.append((f"{each.table.title}: notes", told))
         return page(f"{self.paper.name}: the paper and bucketflow", sections)
 
     def to_markdown(self, *, every: bool = True) -> str:
-        """Return the tables as a part of a page in Markdown, with every column and all sources, or in short."""
+        """Return the tables as a part of a page in Markdown, with all columns or the first ones."""
         lines = [f"## {self.paper.name}", "", *(f"- {label}: {text}" for label, text in self.facts), ""]
         for each in self.tables:
             headings = list(each.columns) if every else each.first_columns
-            heads = [headings, ["---"] * len(headings)]
-            lines += [
-                f"### {each.table.title}",
-                "",
-                *(f"| {' | '.join(cells)} |" for cells in (*heads, *each.under(headings))),
-                "",
-            ]
-            told = _sources(each) if every else [("no figure", reason) for reason in each.reasons]
-            lines += [*(f"- {label}: {text}" for label, text in told), ""]
+            cells = [headings, ["---"] * len(headings), *each.under(headings)]
+            lines += [f"### {each.table.title}", "", *(f"| {' | '.join(row)} |" for row in cells), ""]
+            if told := _told(each):
+                lines += [*(f"- {label}: {text}" for label, text in told), ""]
         return "\n".join(lines)
 
 
-def _sources(table: ComparedTable) -> list[tuple[str, str]]:
-    missing = "; ".join(table.table.missing)
-    about = [("source of the published figures", table.table.source), ("not available", missing)]
-    return [*about, *(("no result", reason) for reason in table.reasons)]
+def _told(table: ComparedTable) -> list[tuple[str, str]]:
+    return [*(("note", note) for note in table.table.notes), *(("no figure", reason) for reason in table.reasons)]
 
 
-def compared(paper: Paper, instances: Instances, gpus: str | None, seconds: float | None, say: Said) -> Comparison:
-    """Ask every question of a paper, each place in a process of its own where time is limited.
+def compared(
+    paper: Paper, instances: Instances, gpus: str | None, seconds: float | None, say: Said, *, every: bool = False
+) -> Comparison:
+    """Measure every row of a paper.
 
     Parameters
     ----------
     paper : Paper
     instances : Instances
     gpus : str or None
-        How many GPUs are asked too; None for none.
+        Number of GPUs to measure too; None for none.
     seconds : float or None
-        Wall seconds of each figure; reading, and compiling a model for propagations, is not counted.
+        Wall seconds of each problem, each way in a process of its own. Reading, and compiling a model for
+        propagations, is not counted. None: no limit, in this process.
     say : callable
-        Told what is asked now.
+        Receives the row that is measured.
+    every : bool
+        Whether a random point has as many problems as in the papers.
     """
+    known: dict[str, Ended] = {}
+    count = _MANY if every else _FEW
     tables = []
     for table in paper.tables:
+        ways = [way for way in table.ways if gpus is not None or not way.gpu]
         rows = []
         for row in table.rows:
             say(f"{table.title}: {row.instance}" + ("" if row.z is None else f", z={row.z}"))
-            rows.append(_row(table, row, instances, gpus, seconds))
+            path = instances.path(*row.files)
+            missing = bool(ways and row.files and path is None)
+            ended = {}
+            for way in () if missing else ways:
+                asked = Measurement(way, row, path, gpus, None if seconds is None else seconds / 2, count)
+                key = repr((way, row.problem, row.z, path, row.answer))  # tables repeat points
+                if key not in known:
+                    known[key] = _measured(asked, seconds)
+                ended[way.name] = known[key]
+            rows.append(ComparedRow(row, ended, missing))
         tables.append(ComparedTable(table, tuple(rows)))
     return Comparison(paper, _machine(gpus), seconds, tuple(tables))
 
 
-def _row(
-    table: PaperTable, row: PaperRow, instances: Instances, gpus: str | None, seconds: float | None
-) -> ComparedRow:
-    path = instances.path(row)
-    if path is None and not row.problem:
-        return ComparedRow(row, missing=True)
-    ended = {}
-    for where in _heads(table.kind):
-        if where != "gpu" or gpus is not None:
-            asked = Asked(where, gpus, None if seconds is None else seconds / 2)
-            ended[where] = within(seconds, prepared, table.kind, row, path, asked)
-    return ComparedRow(row, ended)
+def _measured(asked: Measurement, seconds: float | None) -> Ended:
+    """Measure all problems of a measurement; one without a result has none for all of them."""
+    ended = within(seconds, prepared, asked)
+    reasons = [each for each in ended if each.reason is not None]
+    return reasons[0] if reasons else Ended(mean_of([each.found for each in ended]))
 
 
 def _machine(gpus: str | None) -> str:
     from ..machine.device import device_name
 
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    device = "no GPU asked" if gpus is None else device_name()
+    device = "GPUs not run" if gpus is None else device_name()
     return f"{cores} cores of {platform.machine()}, {device}"
 
 
-def _heads(kind: Kind) -> dict[Any, str]:
-    """Places that are asked, and their headings; agents work on one core each."""
-    if kind == "agents":
-        return {"cpu": "all agents", "gpu": "GPU"}
-    return {"cpu": "CPU", "core": "one core, dense" if kind == "optimum" else "one core", "gpu": "GPU"}
+def _published(name: str) -> _Cell:
+    return lambda each: _figure(each.row.published.get(name))
 
 
-def _unit(table: PaperTable) -> str:
-    return "ms" if table.kind == "propagation" else "s"
+def _figure(value: Figure) -> str:
+    """Show a published figure as printed, with commas between thousands of whole numbers."""
+    return "" if value is None else f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def _published(key: str) -> Callable[[ComparedRow], str]:
-    return lambda each: _figure(each.row.published.get(key))
-
-
-def _own(key: str) -> Callable[[ComparedRow], str]:
+def _own(way: Way, key: str, heading: str) -> _Cell:
     def cell(each: ComparedRow) -> str:
-        value = each.ours.figures.get(key) if each.ours else None
-        return format_bytes(value) if key == "load" and value is not None else _figure(value)
+        ended = each.ended.get(way.name)
+        if ended is None:
+            return ""
+        if (found := each.measured(way.name)) is None:
+            reason = ended.reason or ""
+            return "" if not _is_time(heading) else reason if reason.startswith(">") else "–"
+        if way.gpu and not found.on_device:
+            return _BY_CORES if _is_time(heading) else ""
+        value = found.figures.get(key)
+        if key == "load" and value is not None:
+            return format_bytes(value)
+        if isinstance(value, float):
+            return _digits(value * 1000 if heading.endswith(" ms") else value)
+        return f"{value:,}" if isinstance(value, int) else "" if value is None else str(value)
 
     return cell
 
 
-def _seconds(where: str, unit: str) -> Callable[[ComparedRow], str]:
-    def cell(each: ComparedRow) -> str:
-        if (found := each.measured(where)) is not None:
-            if where == "gpu" and not found.on_device:
-                return _BY_CORES
-            return f"{found.seconds * (1000 if unit == 'ms' else 1):.3g}"
-        reason = each.ended[where].reason if where in each.ended else None
-        return "" if reason is None else reason if reason.startswith(">") else "–"
-
-    return cell
+def _digits(value: float) -> str:
+    """Show three digits of a number of ours, or more before the point."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
-def _ratio(numerator: str, denominator: str) -> Callable[[ComparedRow], str]:
-    """How many times as long one takes: a published column, or a place, beside a place."""
-
-    def cell(each: ComparedRow) -> str:
-        above, below = each.measured(numerator), each.measured(denominator)
-        if denominator == "gpu" and below is not None and not below.on_device:
-            return ""
-        published = each.row.published.get(numerator)
-        if below is None or below.seconds <= 0:
-            return ""
-        if above is not None:
-            return f"{above.seconds / below.seconds:.3g}"
-        if not isinstance(published, int | float):
-            return ""
-        return f"{published * (1e-3 if numerator.endswith('_ms') else 1) / below.seconds:.3g}"
-
-    return cell
+def _is_time(heading: str) -> bool:
+    return heading.endswith(tuple(_UNITS))
 
 
-def _figure(value: Figure | str | None) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, tuple):
-        return "–".join(map(_figure, value))
-    if isinstance(value, float):
-        return f"{value:.3g}"
-    return f"{value:,}" if isinstance(value, int) else str(value)
+def _seconds(each: ComparedRow, name: str, ways: Sequence[Way]) -> float | None:
+    """Return seconds of a published column or of a way; None where there is no number, or cores answered for a GPU."""
+    if name in each.row.published:
+        value = each.row.published[name]
+        unit = next(unit for end, unit in _UNITS.items() if name.endswith(end))
+        return value * unit if isinstance(value, int | float) else None
+    found = each.measured(name)
+    if found is None or (not found.on_device and any(way.gpu for way in ways if way.name == name)):
+        return None
+    return float(found.figures["seconds"])
 
 
 def _plain(ended: Ended) -> dict[str, Any]:
@@ -336,18 +318,17 @@ def _plain(ended: Ended) -> dict[str, Any]:
 
 
 def listing(papers: Sequence[Paper]) -> list[tuple[str, str]]:
-    """Return a line on each paper, and one on each of its tables with the published and missing figures."""
+    """Return a line on each paper, and one on each of its tables."""
     lines = []
     for each in papers:
         lines.append((each.name, each.title))
         for table in each.tables:
-            known = f"{len(table.rows)} rows, {table.published} published figures"
-            lines.append(("", f"{table.title}: {known}; not available: {'; '.join(table.missing)}"))
+            lines.append(("", f"{table.title}: {len(table.rows)} rows, {table.published} published numbers"))
     return lines
 
 
 def write(comparison: Comparison, out: Path | None, page_file: Path | None) -> None:
-    """Write what was found as JSON, and as a page in HTML or Markdown, by its suffix."""
+    """Write the comparison as JSON, and as a page in HTML or Markdown, by its suffix."""
     from ..written_files import whole_text
 
     texts = [] if out is None else [(out, comparison.to_json())]

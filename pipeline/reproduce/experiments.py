@@ -1,182 +1,245 @@
-"""The questions that tables of papers are about, asked through the public functions, and what is measured of them."""
+"""The measurements of ours, made through the public functions: optima, bounds, propagations, agents."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from time import perf_counter
-from typing import Any, Literal, TypeVar
+from typing import Any, Final
 
 import numpy as np
 
 from ..agents.dpop import dpop
 from ..api.bound import bound
-from ..api.solve import load, solve
+from ..api.solve import load, plan, solve
 from ..compiled.compiled import Compiled, compile_model
 from ..models.dcop import Dcop
 from ..models.model import Model
 from ..models.random_dcops import generate
-from .papers import Kind, PaperRow
+from ..trees.junction_sizes import JunctionTreeSizes
+from .papers import PaperRow, Way
 
-Where = Literal["cpu", "core", "gpu"]
-"""All cores and any way of answering; one core and elimination alone, as a sequential program; GPUs."""
-
-T = TypeVar("T")
-
-# Short calls are repeated until this much time is over, at most so often; the best counts.
+# Short calls are repeated for up to this many seconds, at most this often; the best one counts.
 _REPEAT_SECONDS, _REPEATS = 1.0, 5
 # Rows of published networks sum to 1 up to the digits that they have.
 _ROUNDING = 1e-6
+# The answer of a problem without any possible assignment.
+INFEASIBLE: Final = "infeasible"
 
 
 @dataclass(frozen=True)
-class Asked:
-    """Where a question is asked.
+class Measurement:
+    """A way to measure a row.
 
     Parameters
     ----------
-    where : Where
+    way : Way
+    row : PaperRow
+    path : Path or None
+        The instance; None where it is random.
     gpus : str or None
-        How many, for GPUs.
+        Number of GPUs.
     seconds : float or None
-        Limits of growing bounds.
+        Limit of growing bounds.
+    count : int
+        Number of random problems.
     """
 
-    where: Where
+    way: Way
+    row: PaperRow
+    path: Path | None = None
     gpus: str | None = None
     seconds: float | None = None
+    count: int = 1
 
     @property
     def options(self) -> dict[str, Any]:
-        """Keywords of the public functions."""
-        if self.where == "gpu":
-            return {"gpus": self.gpus}
-        return {"threads": 1} if self.where == "core" else {}
+        """Keywords of the public function."""
+        return {**self.way.options, **({"gpus": self.gpus} if self.way.gpu else {})}
+
+    @property
+    def problems(self) -> list[Dcop]:
+        """The random problems of the row: one for each seed."""
+        drawn = self.way.problem or self.row.problem
+        return [generate(**drawn, seed=seed) for seed in range(self.count)]
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What was measured of an answer.
+    """The result of a measurement.
 
     Parameters
     ----------
-    seconds : float
-        Wall seconds.
     figures : mapping of str to object
-        By column.
+        By name; ``seconds`` are wall seconds.
+    answers : tuple
+        The proven optimum of each problem.
+    bounds : tuple of (lower, upper)
+        Of the optimum of each problem; None where there is none.
     right : bool or None
-        Whether the answer is right; None if the right answer is unknown.
+        Whether a check of the measurement by itself held; None if it has no such check.
     on_device : bool
         Whether a GPU computed the answer. Where cores are faster they answer, although GPUs are allowed.
     """
 
-    seconds: float
-    figures: Mapping[str, Any] = field(default_factory=dict)
+    figures: Mapping[str, Any]
+    answers: tuple[Any, ...] = ()
+    bounds: tuple[tuple[Any, Any], ...] = ()
     right: bool | None = None
     on_device: bool = False
 
 
-def prepared(kind: Kind, row: PaperRow, path: Path | None, asked: Asked) -> Callable[[], Measured]:
-    """Read or draw the problem of a row; return the function that answers its query."""
-    if kind == "agents":
-        drawn = generate(**row.problem)
-        return partial(_agents, drawn, row, asked)
-    assert path is not None
-    model = load(str(path))
-    if kind == "propagation":
-        compiled = compile_model(model, **asked.options)
-        compiled.marginals()  # kernels are compiled here, which no published figure has
-        return partial(_propagation, compiled)
-    return partial(_EXPERIMENTS[kind], model, row, asked)
+def prepared(asked: Measurement) -> Sequence[Callable[[], Measured]]:
+    """Read or draw the problems of a measurement; return a call for each."""
+    if asked.way.gpu:
+        _start_device()
+    if asked.way.experiment == "agents":
+        return [partial(_agents, each, asked) for each in asked.problems]
+    models = [each.model for each in asked.problems] if asked.path is None else [load(str(asked.path))]
+    if asked.way.experiment == "propagation":
+        return [_propagation(each, asked) for each in models]
+    return [partial(EXPERIMENTS[asked.way.experiment], each, asked) for each in models]
 
 
-def _best(call: Callable[[], T]) -> tuple[float, float, T]:
-    """Call once, and again while that is quick; return seconds of the best and the first, and what that found."""
-    start = perf_counter()
+def mean_of(found: Sequence[Measured]) -> Measured:
+    """Combine measurements of several random problems: means of numbers, and all answers and bounds."""
+    if len(found) == 1:
+        return found[0]
+    figures: dict[str, Any] = {}
+    for name in found[0].figures:
+        values = [each.figures.get(name) for each in found]
+        numbers = all(isinstance(value, int | float) for value in values)
+        figures[name] = float(np.mean(values)) if numbers else ", ".join(dict.fromkeys(map(str, values)))  # type: ignore[arg-type]
+    return Measured(
+        {**figures, "drawn": len(found)},
+        tuple(answer for each in found for answer in each.answers),
+        tuple(pair for each in found for pair in each.bounds),
+        None if found[0].right is None else all(each.right for each in found),
+        all(each.on_device for each in found),
+    )
+
+
+def _start_device() -> None:
+    """Start the GPU, so that no measurement includes its start."""
+    from ...tasks.gpu.kernels import cupy
+
+    cupy().cuda.Device().synchronize()
+
+
+def _best(call: Callable[[], Any]) -> tuple[float, Any]:
+    """Call once, and again while that is quick; return the least seconds and the first result."""
+    begin = start = perf_counter()
     found = call()
-    first = best = perf_counter() - start
+    best = perf_counter() - start
     for _ in range(_REPEATS - 1):
-        if perf_counter() - start > _REPEAT_SECONDS:
+        if perf_counter() - begin > _REPEAT_SECONDS:
             break
-        begun = perf_counter()
+        start = perf_counter()
         call()
-        best = min(best, perf_counter() - begun)
-    return best, first, found
+        best = min(best, perf_counter() - start)
+    return best, found
 
 
-def _optimum(model: Model, row: PaperRow, asked: Asked) -> Measured:
-    """An optimum: by any way that proves it, or by sweeping dense tables on one core."""
-    method: Any = "dense" if asked.where == "core" else "auto"
-    seconds, first, found = _best(lambda: solve(model, method=method, **asked.options))
-    way = found.tried[-1].engine if found.tried else "preparation"
-    right = None if row.answer is None else found.status == "optimal" and found.value == row.answer
-    swept = found.plan is not None and (found.proof is None or found.proof.method == "dense")
-    on_device = swept and found.plan is not None and found.plan.device
-    return Measured(seconds, {"answer": found.value, "by": way, "first": first}, right, on_device)
+def _optimum(model: Model, asked: Measurement) -> Measured:
+    """Prove an optimum, by the engine and on the tree of the way's options."""
+    seconds, found = _best(lambda: solve(model, **asked.options))
+    engine = found.tried[-1].engine if found.tried else "preparation"
+    swept = found.plan is not None and (found.proof is None or found.proof.method in ("dense", "rows"))
+    on_device = bool(swept and found.plan is not None and found.plan.device)
+    answer = INFEASIBLE if found.status == "infeasible" else found.value
+    figures = {"answer": answer, "by": engine, "seconds": seconds, "drawn": 1}
+    if found.plan is not None:
+        figures["width"] = found.plan.width
+    proven = (answer,) if found.status in ("optimal", "infeasible") else ()
+    return Measured(figures, proven, on_device=on_device)
 
 
-def _bound(model: Model, row: PaperRow, asked: Asked) -> Measured:
-    """Both bounds by mini-buckets of at most z variables, or that grow while time lasts; the last are the best."""
-    time = asked.seconds if row.z is None else None
+def _bound(model: Model, asked: Measurement) -> Measured:
+    """Bound an optimum by mini-buckets of at most z variables, or by growing mini-buckets until the time ends."""
+    time = asked.seconds if asked.row.z is None else None
     start = perf_counter()
-    found = bound(model, z=row.z, time=time, **asked.options)
+    found = bound(model, z=asked.row.z, time=time, **asked.options)
     seconds = perf_counter() - start
-    figures: dict[str, Any] = {"lower": found.lower, "upper": found.upper}
+    figures: dict[str, Any] = {"lower": found.lower, "upper": found.upper, "seconds": seconds}
     figures["size"] = found.rounds[-1].size if found.rounds else None
-    if row.answer and found.lower is not None:
-        figures["quality"] = float(found.lower) / row.answer
-    on_device = _heeds_gpus(asked, found.notes)
-    if row.answer is None or found.lower is None:
-        return Measured(seconds, figures, None, on_device)
-    right = found.lower <= row.answer and (found.upper is None or row.answer <= found.upper)
-    return Measured(seconds, figures, right, on_device)
+    answer, lower, upper = asked.row.answer, found.lower, found.upper
+    if lower is not None and answer is not None:
+        figures["quality"] = float(lower) / answer if answer else 1.0
+    if lower is not None and upper is not None:
+        figures["ratio"] = float(lower) / float(upper) if upper else 1.0
+    return Measured(figures, (), ((lower, upper),), on_device=_used_gpus(asked, found.notes))
 
 
-def _propagation(compiled: Compiled) -> Measured:
-    """All messages of a compiled model and all posteriors, without evidence: each sums to 1, and so do all together."""
+def _tree(model: Model, asked: Measurement) -> Measured:
+    """Return the sizes of the junction tree."""
+    seconds, found = _best(lambda: plan(model, "marginals", tree="junction"))
+    return Measured({"seconds": seconds, **_sizes(found.junction_tree)})
+
+
+def _sizes(tree: JunctionTreeSizes) -> dict[str, Any]:
+    cliques, separators = tree.cliques, tree.separators
+    names = {"most": cliques.most_cells, "mean": round(cliques.mean_cells), "least": cliques.least_cells}
+    more = {"separator": separators.most_cells, "mean separator": round(separators.mean_cells)}
+    return {"cliques": cliques.count, **names, **more, "least separator": separators.least_cells}
+
+
+def _propagation(model: Model, asked: Measurement) -> Callable[[], Measured]:
+    """Compile a model, with its kernels; return the call that sends all messages and reads all posteriors."""
+    start = perf_counter()
+    compiled = compile_model(model, background=False, **asked.options)
+    preprocessing = perf_counter() - start
+    compiled.marginals()  # kernels are compiled here, which no published figure includes
 
     def propagate() -> Any:
         compiled.reset()
         return compiled.marginals()
 
-    seconds, _, found = _best(propagate)
-    plan = compiled.plan
-    figures = {} if plan is None else {"tables": len(plan.up), "table": plan.cost.largest_table_cells}
-    sums = np.array([table.sum() for table in found.values()])
-    total = found.log10_evidence
-    right = bool(abs(total) < _ROUNDING and np.all(abs(sums - 1) < _ROUNDING))
-    return Measured(seconds, figures, right, plan is not None and plan.device)
+    def call() -> Measured:
+        seconds, found = _best(propagate)
+        figures: dict[str, Any] = {"seconds": seconds, "preprocessing": preprocessing}
+        if compiled.plan is not None:
+            figures |= _sizes(compiled.plan.junction_tree)
+        if (graph := _graph_seconds(compiled)) is not None:
+            figures["graph"] = graph
+        sums = np.array([table.sum() for table in found.values()])
+        right = abs(found.log10_evidence) < _ROUNDING and np.all(abs(sums - 1) < _ROUNDING)
+        on_device = compiled.plan is not None and compiled.plan.device
+        return Measured(figures, right=bool(right), on_device=on_device)
+
+    return call
 
 
-def _agents(dcop: Dcop, row: PaperRow, asked: Asked) -> Measured:
-    """Agents that solve a problem, checked by one solver that sees all of it.
+def _graph_seconds(compiled: Compiled) -> float | None:
+    """Return the device's seconds of all messages and posteriors, without transfers; None without a device."""
+    if compiled.device is None:
+        return None
+    single = compiled.device._device._single
+    if single is None:
+        return None
+    from ..machine.device import _on_device
 
-    Seconds are of all agents together, one after the other; simulated ones as if each were a computer.
-    """
-    found = dpop(dcop, z=row.z, **asked.options)
-    again = dpop(dcop, z=row.z, **asked.options)
-    metrics = min(found.metrics, again.metrics, key=lambda each: each.computing_seconds)
-    figures: dict[str, Any] = {"order": found.order, "width": metrics.width, "load": metrics.network_load}
-    figures |= {"simulated": metrics.simulated, "messages": metrics.total_messages, "agents": metrics.agents}
-    best, on_device = solve(dcop.model).value, _heeds_gpus(asked, found.notes)
-    if row.z is None:
-        return Measured(metrics.computing_seconds, figures, found.value == best, on_device)
-    if best and found.bound is not None:
-        figures["quality"] = float(found.bound / best)
-    right = best is None or (found.bound is not None and found.bound <= best)
-    right = right and (found.value is None or (best is not None and best <= found.value))
-    return Measured(metrics.computing_seconds, figures, right, on_device)
+    return _on_device(lambda: single.graph.launch(single.stream), single.stream)
 
 
-def _heeds_gpus(asked: Asked, notes: Iterable[str]) -> bool:
+def _agents(problem: Dcop, asked: Measurement) -> Measured:
+    """Solve a problem by its agents; seconds are of all agents together, one after the other."""
+    found = [dpop(problem, z=asked.row.z, **asked.options) for _ in range(2)]
+    metrics = min((each.metrics for each in found), key=lambda each: each.computing_seconds)
+    figures = {"seconds": metrics.computing_seconds, "agent width": metrics.width, "load": metrics.network_load}
+    figures |= {"messages": metrics.total_messages, "agents": metrics.agents}
+    answer = INFEASIBLE if found[0].status == "infeasible" else found[0].value
+    proven = (answer,) if found[0].status in ("optimal", "infeasible") else ()
+    return Measured(figures, proven, on_device=_used_gpus(asked, found[0].notes))
+
+
+def _used_gpus(asked: Measurement, notes: Iterable[str]) -> bool:
     """Whether GPUs were allowed, and no note says that the option had no effect."""
     unused = [note.partition(" had no effect")[0] for note in notes if " had no effect" in note]
-    return asked.where == "gpu" and not any("gpus" in options for options in unused)
+    return asked.way.gpu and not any("gpus" in options for options in unused)
 
 
-_EXPERIMENTS: Mapping[Kind, Callable[[Model, PaperRow, Asked], Measured]] = {
-    "optimum": _optimum,
-    "bound": _bound,
+EXPERIMENTS: Final[Mapping[str, Callable[[Model, Measurement], Measured]]] = {
+    **{"optimum": _optimum, "bound": _bound, "tree": _tree}
 }

@@ -1,169 +1,178 @@
-"""Papers as files: their measurements, the available figures, and the places of instances. Pure."""
+"""Papers as values: published figures row by row, and the measurements of ours that stand beside them. Pure.
+
+The figures of all papers are in ``figures.json``, as printed; :mod:`.paper_tables` describes the tables.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
-from itertools import product
+from functools import cache, cached_property
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any
 
 from ..errors import ModelError
 
-Kind = Literal["optimum", "bound", "propagation", "agents"]
-Figure = int | float | tuple[float, float]
-"""A published figure, or the range that is known of it."""
+Figure = int | float | str | None
+"""A figure as printed: a number, a text such as ``oom``, or None where the paper prints nothing."""
 
-PAPERS = ("cube", "gpube", "gpudbe", "gottoli", "bp-layout", "bp-regression")
+
+@dataclass(frozen=True)
+class Way:
+    """One measurement of ours for each row of a table.
+
+    Parameters
+    ----------
+    name : str
+    experiment : str
+        Its name in :data:`.experiments.EXPERIMENTS`.
+    shown : mapping of str to str
+        Our columns: measured figures, and their headings. A heading that ends in ``ms`` shows milliseconds.
+    options : mapping
+        Keywords of the public function.
+    gpu : bool
+        Whether a GPU is required.
+    problem : mapping
+        Arguments of :func:`bucketflow.generate`, for tables whose rows name no problem.
+    """
+
+    name: str
+    experiment: str
+    shown: Mapping[str, str]
+    options: Mapping[str, Any] = field(default_factory=dict)
+    gpu: bool = False
+    problem: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """A ratio of two times: published columns, or names of ways."""
+
+    heading: str
+    above: str
+    below: str
 
 
 @dataclass(frozen=True)
 class PaperRow:
-    """One instance, or one problem that is drawn.
+    """One row of a table.
 
     Parameters
     ----------
     instance : str
-        Its name in the paper.
-    files : tuple of str
-        Where it may be below the folder of instances, without ``.gz`` or ``.xz``.
-    answer : int or None
-        The optimum that is known.
+        The first figures of the row, which name it.
     published : mapping of str to Figure
-        By column.
+        All figures of the row, by column.
+    files : tuple of str
+        Where the instance may be below the folder of instances, without ``.gz`` or ``.xz``.
+    answer : int or None
+        The known optimum.
     problem : mapping
-        Arguments of :func:`bucketflow.generate`, where it is drawn.
+        Arguments of :func:`bucketflow.generate`, where the instance is random.
     z : int or None
-        Most variables of a mini-bucket.
+        Maximum number of variables of a mini-bucket.
+    extra : bool
+        Whether the row is measured with ``--all`` only.
     """
 
     instance: str
+    published: Mapping[str, Figure] = field(default_factory=dict)
     files: tuple[str, ...] = ()
     answer: int | None = None
-    published: Mapping[str, Figure] = field(default_factory=dict)
     problem: Mapping[str, Any] = field(default_factory=dict)
     z: int | None = None
+    extra: bool = False
 
 
 @dataclass(frozen=True)
 class PaperTable:
-    """One table of a paper.
+    """One table or figure of a paper.
 
     Parameters
     ----------
     title : str
-    kind : Kind
-        Which experiment it is.
-    columns : mapping of str to str
-        Available published columns, and their headings.
-    source : str
-        Where the figures are from.
-    missing : tuple of str
-        Published columns that are not available.
+    columns : tuple of str
+        Published columns; the first ``keys`` of them name a row.
     rows : tuple of PaperRow
-    against : str or None
-        The published column that our seconds are compared with; its name ends in ``_s`` or ``_ms``.
+    ways : tuple of Way
+    ratios : tuple of Ratio
+    first : str
+        Columns that a terminal shows, with ``|`` between them.
+    notes : tuple of str
+        What makes figures of the table comparable or incomparable.
+    keys : int
     """
 
     title: str
-    kind: Kind
-    columns: Mapping[str, str]
-    source: str
-    missing: tuple[str, ...]
+    columns: tuple[str, ...]
     rows: tuple[PaperRow, ...]
-    against: str | None = None
+    ways: tuple[Way, ...] = ()
+    ratios: tuple[Ratio, ...] = ()
+    first: str = ""
+    notes: tuple[str, ...] = ()
+    keys: int = 1
 
     @property
     def published(self) -> int:
-        """Number of available published figures, without known answers."""
-        return sum(len(row.published) for row in self.rows)
+        """Number of published numbers."""
+        return sum(isinstance(each, int | float) for row in self.rows for each in row.published.values())
 
 
 @dataclass(frozen=True)
 class Paper:
-    """A paper: its title, the device of its figures, its claims, incomparable parts, and its tables."""
+    """A paper: its name here, its title, the device of its figures, its claims, differences, and its tables."""
 
     name: str
     title: str
-    device: str | None
+    device: str
     claims: tuple[str, ...]
-    apart: str
+    differences: str
     tables: tuple[PaperTable, ...]
 
-    def only(self, instances: tuple[str, ...], sample: int | None) -> Paper:
-        """Return the paper restricted to some instances, and to at most ``sample`` rows of each table.
+    def only(
+        self, instances: tuple[str, ...] = (), sample: int | None = None, table: str = "", every: bool = True
+    ) -> Paper:
+        """Return a part of the paper.
+
+        Parameters
+        ----------
+        instances : tuple of str
+            Names of the rows; empty for all.
+        sample : int or None
+            Maximum number of rows of each table.
+        table : str
+            A part of the titles of the tables, in any case.
+        every : bool
+            Whether extra rows are included.
 
         Raises
         ------
         ModelError
-            If an instance is in no table.
+            If an instance or a title is in no table.
         """
-        known = dict.fromkeys(row.instance for table in self.tables for row in table.rows)
+        tables = [each for each in self.tables if table.lower() in each.title.lower()]
+        if not tables:
+            raise ModelError(f"{self.name} has no table {table!r}; its tables are {_listed(self.tables)}")
+        known = dict.fromkeys(row.instance for each in tables for row in each.rows)
         if unknown := [name for name in instances if name not in known]:
             raise ModelError(f"{self.name} has no instance {unknown[0]!r}; there are {', '.join(known)}")
-        tables = []
-        for table in self.tables:
-            rows = [row for row in table.rows if not instances or row.instance in instances]
-            tables.append(replace(table, rows=tuple(rows[:sample])))
-        return replace(self, tables=tuple(table for table in tables if table.rows))
+        parts = []
+        for each in tables:
+            rows = [row for row in each.rows if row.instance in instances or (not instances and every >= row.extra)]
+            parts.append(replace(each, rows=tuple(rows[:sample])))
+        return replace(self, tables=tuple(part for part in parts if part.rows))
 
 
-def paper(name: str) -> Paper:
-    """Return the paper of a name.
-
-    Raises
-    ------
-    ModelError
-        If there is none.
-    """
-    if name not in PAPERS:
-        raise ModelError(f"no paper {name!r}; one of {', '.join(PAPERS)}")
-    return read_paper(Path(__file__).with_name(f"{name}.json"))
+def _listed(tables: tuple[PaperTable, ...]) -> str:
+    return ", ".join(repr(each.title) for each in tables)
 
 
-def read_paper(path: Path) -> Paper:
-    """Read a paper's file.
-
-    Raises
-    ------
-    ModelError
-        If it is none.
-    """
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        tables = tuple(map(_table, found["tables"]))
-        return Paper(path.stem, found["paper"], found["device"], tuple(found["claims"]), found["apart"], tables)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise ModelError(f"{path.name} is not a paper file: {type(error).__name__} {error}") from error
-
-
-def _table(found: Mapping[str, Any]) -> PaperTable:
-    kind = found["kind"]
-    if kind not in get_args(Kind):
-        raise ValueError(f"no kind of experiment {kind!r}")
-    rows = [replace(row, z=z) for row in _rows(found) for z in found.get("z", [row.z])]
-    columns, missing, against = found["columns"], tuple(found["missing"]), found.get("against")
-    return PaperTable(found["title"], kind, columns, found["source"], missing, tuple(rows), against)
-
-
-def _rows(found: Mapping[str, Any]) -> Iterator[PaperRow]:
-    for row in found.get("rows", ()):
-        published = {k: tuple(v) if isinstance(v, list) else v for k, v in row.get("published", {}).items()}
-        yield PaperRow(row["instance"], tuple(row["files"]), row.get("answer"), published)
-    for series in found.get("series", ()):
-        yield from _drawn(series)
-
-
-def _drawn(series: Mapping[str, Any]) -> Iterator[PaperRow]:
-    """One problem for each combination of the values that a series lists."""
-    varied = {key: values for key, values in series.items() if key != "kind"}
-    for chosen in product(*varied.values()):
-        point = dict(zip(varied, chosen, strict=True))
-        z = point.pop("z", None)
-        name = " ".join([series["kind"], *(f"{key}={value:g}" for key, value in point.items())])
-        yield PaperRow(name, problem={"kind": series["kind"], "tightness": 0.5, **point}, z=z)
+@cache
+def published_tables() -> Mapping[str, Any]:
+    """Return the published figures: ``columns`` and ``rows`` of each table."""
+    found: Mapping[str, Any] = json.loads(Path(__file__).with_name("figures.json").read_text(encoding="utf-8"))
+    return found
 
 
 @dataclass(frozen=True)
@@ -185,11 +194,11 @@ class Instances:
                 found.setdefault(path.name, path)
         return found
 
-    def path(self, row: PaperRow) -> Path | None:
-        """Return where the instance of a row is: at one of its places, or anywhere under its name; None if nowhere."""
+    def path(self, *files: str) -> Path | None:
+        """Return the first of some files that exists, packed or not: at its place, else anywhere under its name."""
         if self.folder is None:
             return None
-        names = [f"{file}{packed}" for file in row.files for packed in ("", ".gz", ".xz")]
+        names = [f"{file}{packed}" for file in files for packed in ("", ".gz", ".xz")]
         there = (path for name in names if (path := self.folder / name).is_file())
         anywhere = (self._named[name] for name in (Path(name).name for name in names) if name in self._named)
         return next(there, None) or next(anywhere, None)

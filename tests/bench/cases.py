@@ -24,7 +24,7 @@ from rich.console import Console
 from rich.table import Table
 
 import bucketflow
-from bucketflow.pipeline.reproduce.papers import Instances, PaperRow
+from bucketflow.pipeline.reproduce.papers import Instances
 
 PUBLISHED: Mapping[str, float | None] = {
     "hailfinder": 2.5,
@@ -110,7 +110,7 @@ def difference(compiled: bucketflow.Compiled, cases: dict[str, States], found: A
 
 def line(name: str, options: Any, instances: Instances) -> list[str]:
     """Return a network's line of the table."""
-    path = instances.path(PaperRow(name, (f"bn/{name}.bif", f"bn/{name}.net", f"bn/net/{name}.net")))
+    path = instances.path(f"bn/{name}.bif", f"bn/{name}.net", f"bn/net/{name}.net")
     if path is None:
         return [name, "no file"]
     model = bucketflow.load(str(path))

@@ -29,8 +29,9 @@ from rich.table import Table
 import bucketflow
 from bucketflow.pipeline.errors import format_bytes
 from bucketflow.pipeline.reproduce.comparison import compared
-from bucketflow.pipeline.reproduce.experiments import Asked, prepared
-from bucketflow.pipeline.reproduce.papers import PAPERS, Figure, Instances, PaperRow, paper
+from bucketflow.pipeline.reproduce.experiments import Measurement, prepared
+from bucketflow.pipeline.reproduce.paper_tables import PAPERS, paper
+from bucketflow.pipeline.reproduce.papers import Instances, PaperRow, Way
 from bucketflow.pipeline.tuning.step_benches import wall_seconds
 
 NETWORKS = ["pigs", "munin1", "munin2", "munin3", "munin4", "munin", "mildew", "water", "barley", "diabetes", "link"]
@@ -120,7 +121,7 @@ class Network:
 
 def network(name: str, instances: Instances) -> Network | None:
     """Read and compile a network; None where there is no file of it."""
-    path = instances.path(PaperRow(name, (f"bn/{name}.bif", f"bn/{name}.net", f"bn/net/{name}.net")))
+    path = instances.path(f"bn/{name}.bif", f"bn/{name}.net", f"bn/net/{name}.net")
     if path is None:
         return None
     compiled = bucketflow.compile(str(path), tree="junction", threads=1, memory="32GB", background=False)
@@ -128,15 +129,11 @@ def network(name: str, instances: Instances) -> Network | None:
 
 
 def published(name: str, layout: str) -> str:
-    """What the layout's paper has of a network: milliseconds on its CPU and GPU."""
-    rows = [row for table in paper(OF_PAPER[layout]).tables for row in table.rows if row.instance == name]
-    return " / ".join(_figure(row.published.get(key)) for row in rows for key in ("cpu_ms", "gpu_ms"))
-
-
-def _figure(figure: Figure | None) -> str:
-    if figure is None:
-        return "–"
-    return "–".join(f"{each:g}" for each in (figure if isinstance(figure, tuple) else (figure,)))
+    """Return what the layout's paper prints of a network: milliseconds on its CPU and GPU."""
+    table = next(table for table in paper(OF_PAPER[layout]).tables if "propagation" in table.title)
+    rows = [row.published for row in table.rows if row.instance == name]
+    columns = [next(key for key in table.columns if key.startswith(where)) for where in ("CPU", "GPU")]
+    return " / ".join(str(row[key]) for row in rows for key in columns)
 
 
 def layouts(of: Network, there: Device | None, repeats: int) -> Iterator[list[str]]:
@@ -182,9 +179,9 @@ def _ms(seconds: float | None) -> str:
 
 def ours(of: Network, there: Device | None) -> list[str]:
     """Return the line of this package's own propagation, with all posteriors."""
-    row = PaperRow(of.name, ())
-    core = prepared("propagation", row, of.path, Asked("core"))()
-    cells, index = [_ms(core.seconds), "", "", ""], ""
+    (call,) = prepared(Measurement(Way("core", "propagation", {}, {"threads": 1}), PaperRow(of.name), of.path))
+    core = call()
+    cells, index = [_ms(core.figures["seconds"]), "", "", ""], ""
     gap = 0.0 if core.right else float("nan")
     if there is not None:
         compiled = bucketflow.compile(str(of.path), gpus=1)
