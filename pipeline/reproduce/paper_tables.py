@@ -75,7 +75,7 @@ def _table(
     known : mapping, optional
         Optima of instances that the table prints no optimum of, or a wrong one.
     **more
-        Other fields of :class:`PaperTable`.
+        Other fields of `PaperTable`.
     """
     found = published_tables()[figures]
     columns, keys = tuple(found["columns"]), more.get("keys", 1)
