@@ -363,9 +363,13 @@ class Portfolio:
         """Return the turns of the next round, in their order, as far as is known by now."""
         return tuple(
             HelpOffer(name, share * self._seconds, self.turns.closing(name, share * self._seconds))
-            for name, share in self.turns.shares(self._seconds)
+            for name, share in self._turns()
             if not self.exhausted
         )
+
+    def _turns(self) -> list[tuple[str, float]]:
+        """Return the provers of a round and their numbers of turns; provers that foresee their end come first."""
+        return sorted(self.turns.shares(self._seconds), key=lambda turn: not self.team.foresees(turn[0]))
 
     def _all(self) -> Pauses:
         yield from Opening(self.team).steps()
@@ -377,7 +381,9 @@ class Portfolio:
         while not known.is_over():
             self._find_order()
             self.turns.suit(known.small.dims, known.upper is not None)
-            for name, share in self.turns.shares(self._seconds):
+            for name, share in sorted(
+                self.turns.shares(self._seconds), key=lambda turn: not self.team.foresees(turn[0])
+            ):
                 if known.is_over():
                     break
                 self._find_order()

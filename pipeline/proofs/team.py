@@ -279,6 +279,9 @@ class Team:
         """
         if self.incumbent.upper is None or name in self.turns.hopeless:
             return False
+        return self.foresees(name, seconds) or self.turns.nearly_done(name, seconds)
+
+    def foresees(self, name: str, seconds: float = 0.0) -> bool:
+        """Whether a prover foresees its end, or, if it closes gaps, that another turn of ``seconds`` closes much."""
         prover = self.provers.get(name)
-        foreseen = prover is not None and prover.foresees_end(self.turns.closing(name, seconds))
-        return foreseen or self.turns.nearly_done(name, seconds)
+        return prover is not None and prover.foresees_end(self.turns.closing(name, seconds))

@@ -40,11 +40,14 @@ from .state import (
     MIRROR,
     NEIGHBOUR,
     NODES,
+    ONE,
+    OTHERS,
     PAIR,
     PAIRS,
     SAVE,
     SAVED,
     SAVES,
+    SHARE,
     STAMP,
     START,
     STARTED,
@@ -126,6 +129,8 @@ def decide(s: Array, x: int) -> None:
     if s[x + LEFT] > MANY:
         count = take_half(s, x, chosen)
     s[at + DECISION + HEAD] = s[at + HEAD] + count
+    taken = s[SHARE] // s[x + LEFT] * count
+    s[at + OTHERS], s[SHARE] = s[SHARE] - taken, taken
     for a in range(d):
         if s[start + a] < INF:
             left = False
@@ -159,6 +164,7 @@ def backtrack(s: Array, entries: Array, upper: int) -> bool:
         s[DEPTH] -= 1
         at = s[DECISIONS] + DECISION * s[DEPTH]
         undo(s, s[at + BEFORE], s[at + BOUND])
+        s[SHARE] = s[at + OTHERS]
         if s[at + BOUND] >= upper:
             continue
         for k in range(s[at + HEAD], s[at + DECISION + HEAD]):
@@ -247,7 +253,7 @@ def explore(s: Array, entries: Array, upper: int, nodes: int) -> int:
 
 
 @njit(nogil=True, cache=True)
-def take_open(s: Array, masks: Array, bounds: Array) -> None:
+def take_open(s: Array, masks: Array, bounds: Array, shares: Array) -> None:
     """Report the open values here and, closing all decisions, after each of them: values of every variable, and a
     bound.
 
@@ -256,8 +262,10 @@ def take_open(s: Array, masks: Array, bounds: Array) -> None:
     masks : ndarray of bool, shape (decisions + 1, values)
         Receives which values a node has.
     bounds : ndarray of int64, shape (decisions + 1,)
+    shares : ndarray of int64, shape (decisions + 1,)
+        Receives each node's part of the tree where this search began, in parts of ONE.
     """
-    bounds[s[DEPTH]] = s[CONSTANT]
+    bounds[s[DEPTH]], shares[s[DEPTH]] = s[CONSTANT], s[SHARE]
     for i in range(masks.shape[1]):
         masks[s[DEPTH], i] = s[s[COSTS] + i] < INF
     while s[DEPTH] > 0:
@@ -269,7 +277,7 @@ def take_open(s: Array, masks: Array, bounds: Array) -> None:
         first = s[s[at + DECIDED] + START] - s[COSTS]
         for k in range(s[at + HEAD], s[at + DECISION + HEAD]):
             masks[depth, first + s[s[CHOSEN] + k]] = False
-        bounds[depth] = s[at + BOUND]
+        bounds[depth], shares[depth] = s[at + BOUND], s[at + OTHERS]
 
 
 @njit(nogil=True, cache=True)
@@ -279,6 +287,7 @@ def begin_at(s: Array, root: Array, mask: Array) -> None:
     for i in range(len(root) - 1):
         s[s[COSTS] + i] = root[1 + i]
     s[TRAIL] = s[SAVED] = s[DEPTH] = s[STARTED] = 0
+    s[SHARE] = ONE
     s[STAMP] += 1
     forget_flags(s)
     for x in range(s[VARIABLES], s[PAIRS], VARIABLE):

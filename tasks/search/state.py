@@ -22,14 +22,15 @@ Array = NDArray[Any]
 #: Forbidden. After costs were moved out of it, or when a few of them are added, it is still at least ``ENDLESS``; no
 #: total cost is.
 INF, ENDLESS = 1 << 60, 1 << 58
+#: The whole tree below an open node. Smaller parts are integers.
+ONE = 1 << 52
 
 #: The cost of everything, and what the search counts and remembers; 1 in EVERY if every assignment below the cut-off is
-#: asked for, not only better ones.
-CONSTANT, STAMP, TRAIL, SAVED, DEPTH, NODES, BACKTRACKS, LAST_CONFLICT, STARTED, CAUSE, TINY, REST_CELLS, EVERY = range(
-    13
-)
+#: asked for, not only better ones. SHARE is the part of the tree below the present node, in parts of ONE.
+CONSTANT, STAMP, TRAIL, SAVED, DEPTH, NODES, BACKTRACKS, LAST_CONFLICT, STARTED, CAUSE, TINY, REST_CELLS = range(12)
+EVERY, SHARE = 12, 13
 #: Where regions begin, each ends where the next begins.
-VARIABLES, PAIRS, WIDE, AXES, USES, COSTS, HINTS, WORK, REST, DECISIONS, CHOSEN, TRAILS, SAVES, END = range(13, 27)
+VARIABLES, PAIRS, WIDE, AXES, USES, COSTS, HINTS, WORK, REST, DECISIONS, CHOSEN, TRAILS, SAVES, END = range(14, 28)
 
 #: Its values are at START, its pairs FIRST to LAST, its tables of three or more variables FIRST_WIDE to LAST_WIDE of
 #: the uses. Costs are moved to the smaller RANK; the records' BY_RANK list variables in that order. SUPPORT is a value
@@ -50,8 +51,9 @@ FROM, TO, FLAG, FUNCTION = 0, 2, 3, 4  # TABLE is 1
 OF, STRIDE, AXIS = 0, 1, 8
 #: A saved block: its place, where it is among what is saved, and its variable if it holds a variable's costs, or -1.
 PLACE, KEPT, LENGTH, WHOSE, SAVE = range(5)
-#: The variable was left the values from HEAD of the chosen on; the length of the trail and the constant before.
-DECIDED, HEAD, BEFORE, BOUND, DECISION = range(5)
+#: The variable was left the values from HEAD of the chosen on; the length of the trail and the constant before, and the
+#: SHARE of the assignments with its other values.
+DECIDED, HEAD, BEFORE, BOUND, OTHERS, DECISION = range(6)
 
 
 #: At most this number of open variables and of their values is enumerated.
@@ -178,7 +180,7 @@ def new_state(
     places = np.cumsum(sizes)
     memory = np.zeros(places[-1], dtype=np.int64)
     memory[VARIABLES : END + 1] = places
-    memory[[CONSTANT, LAST_CONFLICT, CAUSE, TINY, REST_CELLS]] = constant, -1, -1, tiny, 1 << 14
+    memory[[CONSTANT, LAST_CONFLICT, CAUSE, TINY, REST_CELLS, SHARE]] = constant, -1, -1, tiny, 1 << 14, ONE
     at = dict(zip(range(VARIABLES, END + 1), places.tolist(), strict=True))
     variables[:, START] += at[COSTS]
     variables[:, FIRST : LAST + 1] = at[PAIRS] + PAIR * _ranges(n_pairs)

@@ -27,6 +27,10 @@ _INTERPRETED_CELLS: Final = 1 << 20
 _SEARCH_SECONDS: Final = 0.03
 # If costs are fine-grained, moves of a smaller fraction of the open gap are not propagated.
 _TINY_MOVE_SHARE: Final = 1e-7
+# The part of the tree that was explored is noted once the search took this many times as long as at the last note.
+_MARK_RATIO: Final = 1.1
+# A search that is expected to end has turns until it took this many times as long as all other work.
+_EXPECTED_RATIO: Final = 8.0
 # Costs are fine where the cut-off has more units than this.
 _COARSE_COSTS: Final = 1e7
 
@@ -37,7 +41,7 @@ _COPIES = 3
 #: A longer trail is there beside the one it continues.
 _GROWING = 3
 #: Bytes of an open node beside its values.
-_NODE_BYTES = 160
+_NODE_BYTES = 192
 _INTERPRETER = Interpreter("tasks.search.branch_and_bound", replaced={"least_costs": least_costs})
 
 
@@ -90,7 +94,9 @@ class Search:
         self._state = _laid_out(network, order, upper)
         self.lower = int(self._state.memory[CONSTANT])
         self._root: Any = None
-        self._nodes: list[tuple[int, int, bytes]] = []
+        self._nodes: list[tuple[int, int, bytes, float]] = []
+        self._share, self._open_share = 1.0, 0.0
+        self._seconds, self._progress = 0.0, list[tuple[float, float]]()
         self._made = self._pace = self._left = 0
         self._finished = self._empty = False
 
@@ -134,6 +140,7 @@ class Search:
             self._empty = self._explore() == FINISHED
         self.best, self._total, self._upper = None, None, INF if upper is None else upper
         self._nodes.clear()
+        self._share, self._open_share = 1.0, 0.0
         self._left, self._finished, self.lower = ProverPolicy.current().search_nodes, self._empty, int(self._root[0])
         if not self._empty:
             self._call("begin_at", self._state.memory, self._root, np.concatenate(allowed))
@@ -209,13 +216,42 @@ class Search:
         start, nodes = time.process_time(), min(self._pace, self._left)
         code: int = self._call("explore", self._state.memory, self._state.entries, self._upper, nodes)
         self._left -= nodes
+        taken = time.process_time() - start
         if self._root is None:
             self._root, self._pace = root_of(self._state), 1
-        elif time.process_time() - start > _SEARCH_SECONDS:
+            return code
+        self._seconds += taken
+        if taken > _SEARCH_SECONDS:
             self._pace = max(1, self._pace // 2)
         elif code == PAUSED:
             self._pace = min(2 * self._pace, policy.search_nodes)
         return code
+
+    @property
+    def closed(self) -> float:
+        """Part of the tree that was explored, between 0 and 1; the node that is being explored does not count.
+
+        A decision divides the part of its node in proportion to the numbers of values: a tree whose leaves all had the
+        same depth would be closed at a constant rate (Knuth 1975; the weighted backtracks of Kilby, Slaney, Thiébaux &
+        Walsh, Estimating search tree size, AAAI 2006).
+        """
+        return 1.0 - self._open_share - self._share
+
+    @property
+    def remaining_seconds(self) -> float:
+        """CPU seconds until the proof if the search goes on at the rate of its later half; infinite while unknown."""
+        if self._finished:
+            return 0.0
+        before = [mark for mark in self._progress if mark[0] <= self._seconds / 2]
+        if not before:
+            return math.inf
+        (seconds, closed), (until, now) = before[-1], self._progress[-1]
+        return (1.0 - now) * (until - seconds) / (now - closed) if now > closed else math.inf
+
+    def _mark_progress(self) -> None:
+        """Note the part of the tree explored so far, at times that grow by a tenth."""
+        if not self._progress or self._seconds > _MARK_RATIO * self._progress[-1][0]:
+            self._progress.append((self._seconds, self.closed))
 
     def _outcome(self) -> Outcome:
         if self._finished and (self._total is None or self._total > self._upper):
@@ -233,19 +269,22 @@ class Search:
 
     def _open(self) -> None:
         """Close the decisions of a depth-first search, and turn its unexplored branches into open nodes."""
-        for bound, mask in self._opened():
-            heappush(self._nodes, (bound, -self._made, mask))
+        for bound, mask, part in self._opened():
+            share = part * self._share
+            heappush(self._nodes, (bound, -self._made, mask, share))
+            self._open_share += share
             self._made += 1
 
-    def _opened(self) -> Iterator[tuple[int, bytes]]:
-        """Take the open nodes of a depth-first search: bound and values of each."""
-        from ....tasks.search.state import DEPTH
+    def _opened(self) -> Iterator[tuple[int, bytes, float]]:
+        """Take the open nodes of a depth-first search: bound, values, and part of the tree of each."""
+        from ....tasks.search.state import DEPTH, ONE
 
         depth, n_values = int(self._state.memory[DEPTH]), sum(self.network.dims)
-        masks, bounds = np.empty((depth + 1, n_values), dtype=np.bool_), np.empty(depth + 1, dtype=np.int64)
-        self._call("take_open", self._state.memory, masks, bounds)
-        for mask, bound in zip(np.packbits(masks, axis=1), bounds, strict=True):
-            yield int(bound), mask.tobytes()
+        masks = np.empty((depth + 1, n_values), dtype=np.bool_)
+        bounds, shares = np.empty((2, depth + 1), dtype=np.int64)
+        self._call("take_open", self._state.memory, masks, bounds, shares)
+        for mask, bound, share in zip(np.packbits(masks, axis=1), bounds.tolist(), shares.tolist(), strict=True):
+            yield bound, mask.tobytes(), share / ONE
 
     def _call(self, name: str, *arguments: Any) -> Any:
         """Call a loop of the search; within a time limit in the interpreter, until it is compiled."""
@@ -260,15 +299,18 @@ class Search:
         """Begin at the open node of the least bound; False if there is none, or too many."""
         from ....tasks.search.state import INF
 
+        self._share = 0.0
         while self._nodes and self._nodes[0][0] >= self._upper:
-            heappop(self._nodes)
+            self._open_share -= heappop(self._nodes)[3]
         if not self._nodes:
             self.lower = self._upper if self._upper < INF else self.lower
             self._finished = True
             return False
         if self.nbytes > self.memory_bytes:
             return False
-        bound, _, mask = heappop(self._nodes)
+        self._mark_progress()
+        bound, _, mask, self._share = heappop(self._nodes)
+        self._open_share -= self._share
         self.lower = max(self.lower, min(bound, self._upper))
         on_bounds(self.lower, self._total)
         values = np.unpackbits(np.frombuffer(mask, np.uint8), count=sum(self.network.dims))
@@ -367,6 +409,13 @@ class DepthFirstProver(SearchProver[Search]):
         self.incumbent.offer(states)
         if self.search is not None:
             self.search.learn(self.incumbent.upper)
+
+    def foresees_end(self, closing: float) -> bool:
+        """Whether the search is expected to end soon, in relation to the time that other work took so far."""
+        if self.search is None or self.hopeless:
+            return False
+        own = self.incumbent.tried.get("search", 0.0)
+        return own + self.search.remaining_seconds <= _EXPECTED_RATIO * (self.incumbent.spent - own)
 
     def leave_memory(self, search: Search) -> None:
         """Give up a search that holds too many open nodes."""

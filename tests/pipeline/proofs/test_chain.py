@@ -6,6 +6,7 @@ import json
 import math
 import signal
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -30,7 +31,7 @@ from bucketflow.pipeline.proofs.portfolio import Opening, Portfolio
 from bucketflow.pipeline.proofs.prover import Prover
 from bucketflow.pipeline.proofs.prover_policy import ProverPolicy
 from bucketflow.pipeline.proofs.prover_registry import ALL_PROVERS, CompiledLoop, Registered, using
-from bucketflow.pipeline.proofs.provers import diagrams
+from bucketflow.pipeline.proofs.provers import branch_and_bound, diagrams
 from bucketflow.pipeline.proofs.provers import row_layers as rows
 from bucketflow.pipeline.proofs.provers.local_search import LocalProver
 from bucketflow.pipeline.proofs.turns import Turns
@@ -200,6 +201,23 @@ def test_what_foresees_its_end_goes_on_at_once(
     assert not tried.team.ends_soon("rows", 0.25)
     tried.turns.hopeless.add("diagram")
     assert not tried.team.ends_soon("diagram", 0.25)
+
+
+@pytest.mark.parametrize(("seconds_left", "soon"), [(30.9, True), (31.1, False), (math.inf, False)])
+def test_a_search_that_converges_comes_first_and_goes_on(
+    seconds_left: float, soon: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until it would take eight times as long as all other work."""
+    monkeypatch.setattr(incumbent, "working_seconds", lambda: 5.0)
+    tried = Portfolio(CostNetwork((2,), ()), 1, "auto", ProofLimits(1 << 20))
+    tried.incumbent.started, tried.incumbent.tried["search"] = 0.0, 1.0
+    prover = branch_and_bound.DepthFirstProver(tried.incumbent)
+    prover.search = SimpleNamespace(remaining_seconds=seconds_left)  # type: ignore[assignment]
+    tried.team.provers["search"] = prover
+    assert tried.team.ends_soon("search", 0.25) == soon
+    assert (tried.offers()[0].prover == "search") == soon
+    prover.search = None
+    assert not tried.team.ends_soon("search", 0.25)
 
 
 def test_a_local_search_that_finds_nothing_has_the_shortest_turns() -> None:

@@ -181,6 +181,28 @@ def test_cut_offs_that_others_found(network: CostNetwork, turns: int, beside: in
         assert least >= max(cut_off, outcome.lower)
 
 
+@ProverPolicy.using(search_nodes=16)
+def test_the_explored_part_of_the_tree_grows_to_all_of_it(clique: CostNetwork) -> None:
+    search, parts = Search(clique, range(7), None), list[float]()
+    while not search.run(iter([False, False, True]).__next__).proved:
+        parts.append(search.closed)
+        waiting = sum(share for *_, share in search._nodes) + search._share
+        assert search.closed + waiting == pytest.approx(1.0)
+    assert parts == sorted(parts)
+    assert 0.0 <= parts[0] < 0.5 < parts[-1]
+    assert search.closed == pytest.approx(1.0)
+    assert search.remaining_seconds == 0.0
+
+
+def test_remaining_seconds_follow_from_the_later_half(clique: CostNetwork) -> None:
+    search = Search(clique, range(7), None)
+    assert search.remaining_seconds == math.inf
+    search._seconds, search._progress = 8.0, [(1.0, 0.0), (3.0, 0.1), (6.0, 0.2), (8.0, 0.6)]
+    assert search.remaining_seconds == pytest.approx(0.4 * 5.0 / 0.5)
+    search._progress = [(1.0, 0.3), (8.0, 0.3)]
+    assert search.remaining_seconds == math.inf
+
+
 def test_many_values_are_halved_by_their_order() -> None:
     costs = np.random.default_rng(0).integers(0, 1000, (3, 20, 20)).astype(float)
     pairs = ((0, 1), (0, 2), (1, 2))
@@ -191,10 +213,10 @@ def test_many_values_are_halved_by_their_order() -> None:
     begun._left = 3
     begun._explore()
     begun._open()
-    for _, _, mask in begun._nodes:
+    for _, _, mask, _ in begun._nodes:
         for values in np.unpackbits(np.frombuffer(mask, np.uint8), count=60).reshape(3, 20):
             assert np.count_nonzero(np.diff(values, prepend=0, append=0)) == 2
-    sizes = {int(np.frombuffer(mask, np.uint8).sum()) for _, _, mask in begun._nodes}
+    sizes = {int(np.frombuffer(mask, np.uint8).sum()) for _, _, mask, _ in begun._nodes}
     assert len(sizes) > 1
 
 
