@@ -58,6 +58,8 @@ class Formula:
     suits : bool
         Whether every function of several variables with different entries above 0 has at least half of its entries 0.
         Otherwise there are too many weights for a fast search.
+    pure : bool
+        Whether all weights belong to single variables, as in files of clauses.
     """
 
     dims: tuple[int, ...]
@@ -66,6 +68,7 @@ class Formula:
     log_scale: float = 0.0
     owners: list[int] = field(default_factory=list)
     suits: bool = True
+    pure: bool = True
     literals: int = 0
     hidden: frozenset[int] = frozenset()
 
@@ -207,7 +210,7 @@ def formula_of(network: Network, model: Model, hidden: frozenset[int] = frozense
         if covers[key].mixed:
             entries, zeros = entries + values.size, zeros + int(np.count_nonzero(values == 0))
         _add(made, scope, covers[key])
-    made.suits = not mixed and 2 * zeros >= entries
+    made.suits, made.pure = not mixed and 2 * zeros >= entries, not (mixed or entries)
     return made
 
 

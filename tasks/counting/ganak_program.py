@@ -42,8 +42,9 @@ def main() -> None:
             if len(found) > 1:
                 return
     finally:
-        with suppress(ProcessLookupError):
+        with suppress(ProcessLookupError, ChildProcessError):
             os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)  # so that its CPU time is part of ours
 
 
 def _slice(child: int, read: int, seconds: float) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from ....tasks.counting.ganak import ganak_folder
 from ..question import Question
 from .asking import Asking
 from .engine import Engine
@@ -33,6 +34,8 @@ class EngineKind:
         Options that have an effect on it; see :mod:`~bucketflow.pipeline.answering.engines.option_effects`.
     keeps_order : bool
         Whether it may eliminate some variables after all others, as projected counts and marginal MAP have it.
+    installed : callable
+        Whether the package that it needs is installed.
     """
 
     name: str
@@ -41,10 +44,13 @@ class EngineKind:
     way: str
     heeds: frozenset[str] = frozenset()
     keeps_order: bool = False
+    installed: Callable[[], bool] = lambda: True
 
-    def answers(self, question: Question) -> bool:
-        """Whether it may answer a question."""
-        return question.query in self.queries and (question.outer is None or self.keeps_order)
+    def answers(self, question: Question, method: str) -> bool:
+        """Whether it may answer a question; an engine that is not installed answers if it is requested, by refusing."""
+        if not (question.query in self.queries and (question.outer is None or self.keeps_order)):
+            return False
+        return self.installed() or method == self.name
 
 
 def _early_rows(asking: Asking, sweep: SweepEngine) -> Engine:
@@ -111,7 +117,11 @@ ENGINES: Final = (
     EngineKind(
         "search", _SUMS, _search, "a search with cached components ran in this process", _SEED, keeps_order=True
     ),
-    EngineKind(GANAK, _SUMS, _ganak, "Ganak counted in a process of its own", _SEED, keeps_order=True),
+    EngineKind(
+        *(GANAK, _SUMS, _ganak, "Ganak counted in a process of its own", _SEED),
+        keeps_order=True,
+        installed=lambda: ganak_folder() is not None,
+    ),
     EngineKind("circuit", frozenset(("marginals",)), _circuit, _TRACED, _SEED),
     EngineKind("outer circuit", frozenset(("mmap",)), _outer_circuit, _TRACED, _SEED, keeps_order=True),
     EngineKind("diagrams", _SUMS, _diagrams, "this process summed decision diagrams", _SEED),
@@ -133,7 +143,7 @@ class EnginesOf(dict[str, Engine]):
     def __init__(self, asking: Asking) -> None:
         super().__init__()
         self.asking, self.sweep = asking, SweepEngine(asking)
-        self.kinds = {kind.name: kind for kind in ENGINES if kind.answers(asking.question)}
+        self.kinds = {kind.name: kind for kind in ENGINES if kind.answers(asking.question, asking.effort.method)}
 
     def __missing__(self, name: str) -> Engine:
         self[name] = self.kinds[name].make(self.asking, self.sweep)

@@ -51,7 +51,10 @@ class EnginePrice:
     compiling_seconds : float
         Seconds of compilation before the first turn.
     charged : float
-        Each second of a turn counts as this many where engines without a price are compared.
+        Each second of a turn counts as this many where engines without a price are compared. Below 1, the engine is
+        preferred: planning the sweep and the turns of other engines wait until it had several times as long.
+    least_seconds : float
+        No tree makes it shorter than this, as the width of the model shows.
     """
 
     seconds: float = inf
@@ -61,6 +64,7 @@ class EnginePrice:
     planning_seconds: float = inf
     compiling_seconds: float = 0.0
     charged: float = 1.0
+    least_seconds: float = 0.0
 
     @property
     def known(self) -> bool:

@@ -26,7 +26,8 @@ class TurnLengths:
         Where the first turn is a part of a price: no turn before shorter sweeps, which are over before it pays.
     most_turns : int
     charged : float
-        In models of two states, each second counts as this many where engines without a price are compared.
+        Each second counts as this many where engines without a price are compared: for diagrams in models of two
+        states, for a search and Ganak in models of clauses.
     """
 
     first_seconds: float = inf
@@ -41,9 +42,10 @@ class TurnLengths:
 
 _LENGTHS: Final = MappingProxyType(
     {
-        # Model counters prove most of the provable clauses in some tenths of a second.
-        "search": TurnLengths(0.25),
-        "ganak": TurnLengths(0.25),
+        # Model counters prove most of the provable clauses in some tenths of a second. On formulas that take longer
+        # than two seconds, Ganak is nearly always the quicker one of the two.
+        "search": TurnLengths(0.25, charged=0.25),
+        "ganak": TurnLengths(0.25, charged=0.05),
         # The same search, written out.
         "circuit": TurnLengths(0.25),
         "outer circuit": TurnLengths(0.25),
@@ -96,6 +98,9 @@ class StrategyPolicy:
         in memory. If the assumption is off by two, the sweep takes two slices, which is still faster than bounds.
     short_search_seconds : float
         CPU seconds of the search that prices a sweep better than the first order does.
+    clauses_seconds, clauses_planning : float
+        In models of clauses, this search waits until engines of clauses had this many seconds, and planning until they
+        had this many times the predicted seconds of planning: more delays sweeps, less delays those engines.
     planning_part : float
         Planning takes about as long as the short search took, which is more than its seconds on networks of thousands
         of variables, or this part of the sweep: 0.08 s for 0.006 (the search took 0.10), 0.20 for 1.4 (0.21), 0.31 for
@@ -144,6 +149,8 @@ class StrategyPolicy:
     sliced_overhead: float = 8.0
     largest_part: int = 32
     short_search_seconds: float = 0.1
+    clauses_seconds: float = 0.7
+    clauses_planning: float = 4.0
     planning_part: float = 0.01
     planning_share: float = 0.25
     least_planning_seconds: float = 0.3

@@ -78,6 +78,11 @@ class _SumEngine(ABC):
         """Return the same: nobody knows more."""
         return self.bid()
 
+    def _charged(self, engine: str) -> float:
+        """Return how many seconds a second of an engine of clauses counts; fewer if the model is a file of clauses."""
+        formula = self.asking.clauses.formula
+        return self.asking.policy.lengths[engine].charged if formula is not None and formula.pure else 1.0
+
     def _keep_question(self) -> None:
         """Keep how it is asked in a run directory."""
         if self.asking.folder is not None:
@@ -98,7 +103,9 @@ class SearchEngine(_SumEngine):
             return EnginePrice()
         if not self.search.suits:
             return "the model neither consists of clauses nor is mostly zero"
-        return searching_price() if self.diagrams.sums_all else "sums of finite costs may reach top"
+        if not self.diagrams.sums_all:
+            return "sums of finite costs may reach top"
+        return replace(searching_price(), charged=self._charged("search"))
 
     def run(self, seconds: float, stop: Stop = bool) -> Answer | Unfinished:
         """Go on with the search."""
@@ -173,7 +180,9 @@ class GanakEngine(_SumEngine):
             return "the model neither consists of clauses nor is mostly zero"
         if clauses.formula is None:
             return "the model's functions give too many clauses; leave out --method ganak"
-        return EnginePrice() if self.diagrams.sums_all else "sums of finite costs may reach top"
+        if not self.diagrams.sums_all:
+            return "sums of finite costs may reach top"
+        return EnginePrice(charged=self._charged(GANAK))
 
     def run(self, seconds: float, stop: Stop = bool) -> Answer | Unfinished:
         """Go on with the count.

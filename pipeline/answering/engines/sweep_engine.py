@@ -14,6 +14,7 @@ from ...errors import BudgetError, format_bytes
 from ...machine.resources import Resources
 from ...orders.depth_first import sweep_cells
 from ...orders.last_variables import cells_left, trees_with_last
+from ...orders.min_fill import least_width
 from ...orders.tree_search import TreeSearch
 from ...plans.plan import Plan
 from ...preprocessing.leaf_rows import is_listed
@@ -33,6 +34,8 @@ from .offers import Bid, Certainty, Device, EnginePrice
 #: Assignments up to which the first sweep of a count proves it.
 _ONE_SWEEP_BITS = 30
 _CELL_BYTES = 8
+# A float holds two to this power.
+_MOST_BITS = 1000
 
 
 class _EndedError(Exception):
@@ -68,7 +71,16 @@ class SweepEngine:
         seconds += self._wide_cells * policy.table_cell_seconds + self._seconds_left
         rates = self._device_rates
         there = self._sweeps(rates) * cells / policy.saved_by_trees / rates.cells_per_second
-        return self._cheaper(seconds, there, 0, "rough")
+        price = self._cheaper(seconds, there, 0, "rough")
+        if price.seconds <= policy.most_saved * policy.patience_seconds:
+            return price
+        return replace(price, least_seconds=self._sweeps(Rates()) * self._least_cells / Rates().cells_per_second)
+
+    @property
+    def _least_cells(self) -> float:
+        """Return the cells that the largest step of any sweep has at least."""
+        network = self.asking.network
+        return math.ldexp(1.0, min(least_width(len(network.dims), network.scopes) + 1, _MOST_BITS))
 
     @cached_property
     def _first_cells(self) -> float:

@@ -19,6 +19,7 @@ sweep to its end, unless it takes over 8 s, because it has the lowest predicted 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import inf, isfinite
 from typing import Literal
@@ -77,9 +78,18 @@ class _Standing:
         return self.price.charged * self.spent
 
     @property
+    def is_preferred(self) -> bool:
+        """Whether others wait for it, as it is made for models like this one."""
+        return self.price.charged < 1.0
+
+    @property
     def can_be_priced(self) -> bool:
         """Whether its price is known or can be predicted."""
         return self.price.known or self.offer.engine == SWEEP
+
+
+_Turn = tuple[_Standing, float]
+"""An engine that may have a turn, and its seconds."""
 
 
 @dataclass
@@ -134,13 +144,13 @@ class TurnAccount:
             if each.can_be_priced and not each.price.known:
                 return Move("price", each.offer.engine, 0.0, "because it needs a plan anyway", "planned")
         able = self._able(others)
-        if cheapest is not None and not self.racing and self._priced_better(cheapest, bool(able)):
+        if cheapest is not None and not self.racing and self._priced_better(cheapest, able):
             aim: Certainty = "searched" if cheapest.price.certainty == "rough" and able else "planned"
             return Move(
                 "price", cheapest.offer.engine, 0.0, f"because its predicted time is {cheapest.price.certainty}", aim
             )
         if able:
-            each, seconds = min(able, key=lambda one: one[0].charged)
+            each, seconds = min(able, key=_charge_in(able))
             if (late := next((one for one, _ in able if one.unasked), None)) is not None:
                 return Move("price", late.offer.engine, 0.0, "because its time is not predicted yet")
             return Move("turn", each.offer.engine, seconds, each.offer.why)
@@ -154,12 +164,12 @@ class TurnAccount:
         if move.kind != "turn" or not able or self.standings[move.engine].offer.lengths.part:
             return None
         here = self.standings[move.engine]
-        each, seconds = min(able, key=lambda one: one[0].charged)
+        each, seconds = min(able, key=_charge_in(able))
         if each.charged > here.charged + here.price.charged * move.seconds:
             return None
         return Move("turn", each.offer.engine, seconds, "on another core")
 
-    def _able(self, others: list[_Standing], begun: float = 0.0) -> list[tuple[_Standing, float]]:
+    def _able(self, others: list[_Standing], begun: float = 0.0) -> list[_Turn]:
         """Return the engines that may have a turn, and its seconds, while another engine uses ``begun`` seconds."""
         return [(each, seconds) for each in others if (seconds := self._length(each, begun)) > 0.0]
 
@@ -184,7 +194,7 @@ class TurnAccount:
             endless = any(each.offer.at_once for each in beside)
             if (glance := self._glance(price, beside)) is not None:
                 return glance
-            worth = endless or (price.certainty == "searched" and self._priced_better(cheapest, True))
+            worth = endless or (price.certainty == "searched" and self._priced_better(cheapest, self._able(others)))
             return (
                 Move("price", name, 0.0, f"because its predicted time is {price.certainty}", "planned")
                 if worth
@@ -262,13 +272,33 @@ class TurnAccount:
         price = cheapest.price
         return price.certainty == "rough" and price.seconds <= self.policy.most_saved * self.quick_seconds
 
-    def _priced_better(self, cheapest: _Standing, others: bool) -> bool:
+    def _priced_better(self, cheapest: _Standing, able: Sequence[_Turn]) -> bool:
         """Whether a better price is worth what it takes: as much was spent on the others, or none of them may go on."""
         price, policy = cheapest.price, self.policy
         if price.certainty == "planned":
             return False
-        if self._hoped(cheapest) or not others:
+        if not able:
+            return True
+        if price.least_seconds > policy.patience_seconds:
+            return False
+        clauses = any(each.is_preferred for each, _ in able)
+        if self._hoped(cheapest) and (not clauses or self.spent > 0.0):
             return True
         if price.certainty == "rough":
-            return self.spent >= policy.short_search_seconds
-        return self.spent >= policy.planning_seconds(price.seconds, price.planning_seconds)
+            return self.spent >= (policy.clauses_seconds if clauses else policy.short_search_seconds)
+        planning = policy.planning_seconds(price.seconds, price.planning_seconds)
+        longer = policy.clauses_planning if clauses else 1.0
+        return self.spent >= min(longer * planning, policy.most_planning_seconds)
+
+
+def _charge_in(able: Sequence[_Turn]) -> Callable[[_Turn], float]:
+    """Return the function by which the next turn is chosen: the engine of the least charge comes first.
+
+    That is the charge so far. Beside an engine of clauses it is the charge after the turn, so that an engine with
+    another charge waits for its first turn too; engines of clauses have their first turn at once.
+    """
+    if not any(each.is_preferred for each, _ in able):
+        return lambda turn: turn[0].charged
+    return lambda turn: (
+        0.0 if turn[0].is_preferred and not turn[0].turns else turn[0].price.charged * (turn[0].spent + turn[1])
+    )

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 import bucketflow
 from bucketflow import BudgetError, Model, ModelError
-from bucketflow.pipeline.answering.engines import sum_engines
+from bucketflow.pipeline.answering.engines import engine_registry, sum_engines
 from bucketflow.pipeline.answering.engines.asking import Asking
 from bucketflow.pipeline.answering.engines.engine_registry import EnginesOf
 from bucketflow.pipeline.answering.engines.strategy_policy import TurnLengths
@@ -197,11 +197,13 @@ def test_mixed_tables_are_left_to_the_sweep() -> None:
 
 
 def test_without_the_package_the_other_engines_answer(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(sum_engines, "ganak_folder", lambda: None)
+    for module in (sum_engines, engine_registry):
+        monkeypatch.setattr(module, "ganak_folder", lambda: None)
     policy = replace(NEVER_QUICK, share=1e12, lengths={**NEVER_QUICK.lengths, "ganak": TurnLengths(1e-3)})
     model = clause_model(14, 30)
     found = solve_by(policy, model, "count")
     assert found.value == brute_count(model, {})
+    assert "ganak" not in {each.engine for each in found.tried}
     with pytest.raises(BudgetError, match=r"Ganak is not installed: pip install .*\[counters\]"):
         bucketflow.solve(model, "count", method="ganak")
     (tmp_path / "model.cnf").write_text("p cnf 2 1\n1 2 0\n")

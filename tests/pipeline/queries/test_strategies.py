@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from itertools import permutations
 from math import inf, log
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,8 @@ from bucketflow.pipeline.answering.engines.turn_account import Move, TurnAccount
 from bucketflow.pipeline.answering.question import question_of
 from bucketflow.pipeline.answering.question_sizes import is_whole
 from bucketflow.pipeline.options import Options, ProofOptions
-from bucketflow.pipeline.orders.depth_first import sweep_cells
+from bucketflow.pipeline.orders.depth_first import bucket_parents, sweep_cells
+from bucketflow.pipeline.orders.min_fill import least_width
 from bucketflow.pipeline.queries.counting import most_primes
 from tests.models import grid
 from tests.strategies import NEVER_QUICK, solve_by
@@ -483,3 +485,54 @@ def test_a_search_whose_turns_are_over_is_told_with_what_goes_on(
     impatient = replace(POLICY, patience_seconds=1.0, lengths=NEVER_QUICK.lengths)
     with pytest.raises(bucketflow.BudgetError, match=r"eliminated needs .*; search did not end within .* CPU s"):
         valued(question, Options(memory="2MB"), ProofOptions(), policy=impatient)
+
+
+def preferred(charged: float) -> EnginePrice:
+    return EnginePrice(charged=charged)
+
+
+def moves_of(limit: float, **bids: Bid) -> list[str]:
+    """The moves of a count until ``limit`` seconds are spent on turns, none of which answers; prices cost nothing."""
+    account, spent, found = TurnAccount.of(strategy("count", Wishes(), **bids)), 0.0, []
+    while spent < limit and (move := account.next()) is not None:
+        found.append(f"{move.engine} {move.kind}" if move.kind != "turn" else f"{move.engine} {move.seconds:g}")
+        if move.kind == "price":
+            account.reprice(move.engine, replace(bids[move.engine], certainty=move.aim))  # type: ignore[type-var]
+        elif move.kind == "turn":
+            account.enter(move, move.seconds)
+            spent += move.seconds
+        else:
+            break
+    return found
+
+
+def test_engines_of_clauses_come_before_planning_and_before_other_engines() -> None:
+    """Planning of 0.5 s waits until the search had 2 s, and the first time slice of diagrams until it had 3.75 s."""
+    sweep = EnginePrice(50.0, certainty="rough", planning_seconds=0.5)
+    found = moves_of(4.0, search=preferred(0.25), diagrams=EnginePrice(charged=4.0), sweep=sweep)
+    turns = ["search 0.5", "search 1", "search 2"]
+    assert found == ["search 0.25", "sweep price", *turns, "sweep price", "diagrams 0.25"]
+
+
+def test_of_two_engines_of_clauses_the_one_charged_less_has_most_of_the_time() -> None:
+    found = moves_of(20.0, search=preferred(0.25), ganak=preferred(0.05), sweep="no plan fits")
+    spent = {name: sum(float(one.split()[1]) for one in found if one.startswith(name)) for name in ("search", "ganak")}
+    assert found[:2] == ["search 0.25", "ganak 0.25"]
+    assert spent["search"] <= 0.3 * spent["ganak"] + 0.5
+
+
+@pytest.mark.parametrize(("least", "priced"), [(0.0, True), (1e3, False)])
+def test_no_tree_is_searched_for_a_sweep_whose_width_is_too_large(least: float, priced: bool) -> None:
+    sweep = EnginePrice(1e12, certainty="rough", least_seconds=least)
+    for charged in (0.25, 1.0):
+        assert ("sweep price" in moves_of(10.0, search=EnginePrice(charged=charged), sweep=sweep)) is priced
+
+
+@given(st.integers(1, 6), st.lists(st.lists(st.integers(0, 5), min_size=1, max_size=4), max_size=6))
+def test_the_least_width_is_below_that_of_every_order(n: int, scopes: list[list[int]]) -> None:
+    inside = [tuple({v % n for v in scope}) for scope in scopes]
+    widths = []
+    for order in permutations(range(n)):
+        _, messages = bucket_parents(n, inside, order)
+        widths.append(max(map(len, messages), default=0))
+    assert least_width(n, inside) <= min(widths)
