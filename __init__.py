@@ -52,6 +52,8 @@ if TYPE_CHECKING:
     from .pipeline.formats.write import save
     from .pipeline.jobs.job import Job, jobs
     from .pipeline.jobs.submit import submit
+    from .pipeline.learning.fitted import FittedModel
+    from .pipeline.learning.fitting import fit
     from .pipeline.models.dcop import Agent, Dcop
     from .pipeline.models.evaluated import Evaluation
     from .pipeline.models.model import Function, Model
@@ -91,6 +93,7 @@ __all__ = [
     "DynamicNetwork",
     "EditableModel",
     "Evaluation",
+    "FittedModel",
     "FormatError",
     "Function",
     "IncompatibleRunError",
@@ -126,6 +129,7 @@ __all__ = [
     "entropy",
     "evaluate",
     "examples",
+    "fit",
     "formats",
     "from_arrays",
     "from_cpmpy",
@@ -196,6 +200,8 @@ _HOME = {
     "api.marginals": ("marginals",),
     "formats.format_table": ("formats",),
     "formats.write": ("save",),
+    "learning.fitting": ("fit",),
+    "learning.fitted": ("FittedModel",),
     "models.random_dcops": ("generate",),
     "models.dcop": ("Agent", "Dcop"),
     "models.evaluated": ("Evaluation",),

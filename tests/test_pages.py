@@ -21,7 +21,7 @@ from tests.test_structure import ROOT
 
 _NAMES = (
     "batches best-practice bounds circuits coming-from dcop diagrams drawings dynamic-networks "
-    "index marginals models out-of-core outer-variables plans samples tour troubleshooting"
+    "index marginals models out-of-core outer-variables parameters plans samples tour troubleshooting"
 )
 PAGES = ["README.md", *(f"docs/{name}.md" for name in _NAMES.split())]
 _BLOCK = re.compile(r"^```(console|pycon)\n(.*?)^```$", re.DOTALL | re.MULTILINE)

@@ -69,6 +69,7 @@ FLOORS = {
             "compiled",
             "circuits",
             "dynamic",
+            "learning",
             "bridges",
             "batches",
             "server",

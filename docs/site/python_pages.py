@@ -11,12 +11,12 @@ _PAGES = {
     "asking": (
         "Ask",
         "load solve marginals plan simulate sample best bound conditional entropy mutual_information sensitivity "
-        "evaluate compile dynamic einsum resume",
+        "evaluate compile dynamic fit einsum resume",
     ),
     "answers": (
         "Answers",
         "Result Marginals LabeledArray BestAssignments RankedAssignment Bounds Samples Plan Compiled CaseMarginals "
-        "Evaluation Sensitivity DynamicNetwork StepMarginals StatePath ContractionOptimizer",
+        "Evaluation Sensitivity DynamicNetwork StepMarginals StatePath FittedModel ContractionOptimizer",
     ),
     "models": ("Models", "Model Function EditableModel save convert info draw report examples formats"),
     "circuits": ("Circuits", "circuit load_circuit check_circuit Circuit jax torch"),

@@ -87,6 +87,8 @@ def stored_question(folder: Place) -> tuple[dict[str, Any], Question]:
         stored = stored_plan(folder)
     except StorageError as error:
         raise IncompatibleRunError(str(error)) from None
+    if stored["identity"]["query"] == "fit":
+        raise IncompatibleRunError(f"{folder} holds iterations of bucketflow fit; repeat that command to continue")
     if not stored["source"]:
         raise IncompatibleRunError(
             f"the run in {folder} began with a model in memory; ask the same there again, or name a file of the model: "

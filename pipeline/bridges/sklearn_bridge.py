@@ -1,4 +1,4 @@
-"""Bayesian networks as classifiers of scikit-learn: counted for a given structure, asked by exact inference."""
+"""Bayesian networks as classifiers of scikit-learn: learnt for a given structure, asked by exact inference."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ def _estimator() -> Any:
 class BayesClassifier(_estimator()):  # type: ignore[misc]
     """A Bayesian network that predicts one of its variables from any others, with cells that may be missing.
 
-    Tables are counted, with a Dirichlet prior (Heckerman, Geiger and Chickering 1995). A case with missing cells counts
-    for the tables over its present variables. Numbers with many different values are cut at quantiles. Predictions are
-    exact posteriors, computed for all cases together.
+    Tables are counted, with a Dirichlet prior (Heckerman, Geiger and Chickering 1995). With missing cells, they are
+    learnt by expectation-maximization, see :func:`bucketflow.fit`; it starts from the counts of present cells. Numbers
+    with many different values are cut at quantiles. Predictions are exact posteriors, computed for all cases together.
 
     Parameters
     ----------
@@ -57,12 +57,15 @@ class BayesClassifier(_estimator()):  # type: ignore[misc]
         Pseudo-counts of each cell, above 0: no case is impossible.
     bins : int
         Numbers with more than twice this many different values are cut into at most this many states.
+    iterations : int
+        Maximum number of iterations if cells are missing; with 0, a case with missing cells only counts for the tables
+        over its present variables.
 
     Attributes
     ----------
     classes_ : ndarray
     model_ : Model
-        The network that was counted; ``model_.draw()`` shows it.
+        The network that was learnt; ``model_.draw()`` shows it.
 
     Examples
     --------
@@ -80,12 +83,14 @@ class BayesClassifier(_estimator()):  # type: ignore[misc]
         target: str = "class",
         prior: float = 1.0,
         bins: int = 5,
+        iterations: int = 100,
     ) -> None:
         self.edges = edges
         self.model = model
         self.target = target
         self.prior = prior
         self.bins = bins
+        self.iterations = iterations
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -93,7 +98,7 @@ class BayesClassifier(_estimator()):  # type: ignore[misc]
         return tags
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> BayesClassifier:
-        """Count the tables of the network.
+        """Learn the tables of the network.
 
         Parameters
         ----------
@@ -104,7 +109,7 @@ class BayesClassifier(_estimator()):  # type: ignore[misc]
         Raises
         ------
         ModelError
-            If the structure has a circle or a name that is no column, or ``prior`` or ``bins`` are none.
+            If the structure has a circle or a name that is no column, or a setting is out of its range.
         ImportError
             If scikit-learn is not installed.
         """
@@ -113,6 +118,7 @@ class BayesClassifier(_estimator()):  # type: ignore[misc]
         from sklearn.utils.validation import validate_data
 
         from ..compiled.compiled import compile_model
+        from ..learning.fitting import fit
 
         if not self.prior > 0 or self.bins < 2:
             raise ModelError(f"prior is {self.prior} and bins {self.bins}; above 0, and at least 2, are needed")
@@ -130,6 +136,9 @@ class BayesClassifier(_estimator()):  # type: ignore[misc]
         sizes = {column.name: max(len(column.labels), 1) for column in self._columns}
         sizes[self.target] = len(self.classes_)
         self.model_ = self._counted(columns, sizes)
+        if self.iterations and any((column < 0).any() for column in columns.values()):
+            cases = Cases(len(cells), {self.model_.index[name]: column for name, column in columns.items()})
+            self.model_ = fit(self.model_, cases, prior=self.prior, iterations=self.iterations).model
         self._compiled = compile_model(self.model_, background=False)
         return self
 
@@ -170,7 +179,7 @@ class BayesClassifier(_estimator()):  # type: ignore[misc]
     def predict_proba(self, X: ArrayLike) -> Array:
         """Return the posterior of the target in each case, shape (cases, classes).
 
-        Labels that were not there when the network was counted are taken as missing.
+        Labels that were not there when the network was learnt are taken as missing.
         """
         _verify_installed()
         from sklearn.utils.validation import check_is_fitted, validate_data

@@ -282,7 +282,7 @@ def _cases() -> None:
     from ...tasks.sweeps.observed_cases import ObservedCases
     from ...tasks.sweeps.scaled import Scaled
 
-    cases = ObservedCases((2, 2), [(0, 1)], {0: Scaled(np.ones(4))}, [0], 1 << 10)
+    cases = ObservedCases((2, 2), [(0, 1)], {0: Scaled(np.ones(4))}, [(0,)], 1 << 10)
     cases.answer(np.array([[-1, 0]]), 1)
 
 

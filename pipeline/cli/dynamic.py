@@ -1,4 +1,7 @@
-"""``bucketflow dynamic``: a network that repeats from step to step, filtered, smoothed, or its most likely path."""
+"""``bucketflow dynamic``: a network that repeats from step to step, filtered, smoothed, or its most likely path.
+
+``bucketflow fit``: the tables of a Bayesian network from rows of data, some of whose cells may be missing.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,24 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..api.complete_names import complete_names
 from ..errors import counted, logarithm
 from .ending import guarded
-from .options import Grouped, json_option, names, no_check_option, options_of, print_notes
+from .options import (
+    Grouped,
+    complete_model,
+    complete_path,
+    json_option,
+    load,
+    names,
+    no_check_option,
+    on_cluster,
+    option,
+    options_of,
+    print_answer,
+    print_notes,
+    print_written,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -153,3 +171,85 @@ def _line(facts: dict[str, Any]) -> str:
         return f"infeasible  what is observed at step {facts['impossible_step']:,} is impossible after what came before"
     log10 = facts["log10"] if facts["query"] == "path" else facts["log10_evidence"]
     return f"{counted(facts['steps'], 'step')} in {facts['out']}, log10 {logarithm(log10)}"
+
+
+@click.command("fit", cls=Grouped)
+@click.argument("file", shell_complete=complete_model)
+@click.argument("data", shell_complete=complete_path)
+@click.option("-o", "--out", required=True, metavar="FILE", help="File for the learnt model: .bif, .net, .uai.")
+@click.option(
+    "--prior",
+    type=click.FloatRange(min=0),
+    default=0.0,
+    show_default=True,
+    help="Pseudo-counts added to the counts of each joint state.",
+)
+@click.option(
+    "--equivalent-sample",
+    type=click.FloatRange(min=0),
+    default=0.0,
+    metavar="ROWS",
+    help="Pseudo-counts of this many rows for each table, spread evenly (BDeu).",
+)
+@click.option(
+    "--fixed", metavar="a,b", shell_complete=complete_names(), help="Variables whose tables stay as they are."
+)
+@click.option(
+    "--tied",
+    multiple=True,
+    metavar="a,b",
+    shell_complete=complete_names(),
+    help="Variables that share one table; repeatable.",
+)
+@click.option(
+    "--start",
+    type=click.Choice(["model", "uniform", "random"]),
+    default="model",
+    show_default=True,
+    help="Tables of the first iteration.",
+)
+@click.option(
+    "--restarts", type=click.IntRange(min=0), default=0, metavar="N", help="Further starts, from random tables."
+)
+@click.option(
+    "--iterations",
+    type=click.IntRange(min=0),
+    default=100,
+    show_default=True,
+    metavar="N",
+    help="Maximum number of iterations of each start.",
+)
+@click.option(
+    "--tolerance",
+    type=click.FloatRange(min=0),
+    default=1e-6,
+    show_default=True,
+    metavar="T",
+    help="Stop when an iteration raises the log-likelihood by at most T for each row.",
+)
+@options_of("order", "order_time", "tree", "seed", "memory", "gpu_memory", "workers", "scheduler", "gpus")
+@option("workdir", "Folder that keeps each finished iteration; an interrupted run in it continues.")
+@no_check_option
+@json_option
+@guarded
+@on_cluster
+def fit(file: str, data: str, as_json: bool, fixed: str | None, tied: tuple[str, ...], **options: Any) -> None:
+    """Learn the tables of the Bayesian network in FILE from the rows of DATA.
+
+    DATA is a CSV file: variable names, then a row for each case. An empty cell is missing, and a variable without a
+    column is hidden.
+    """
+    from dataclasses import replace
+
+    from ..learning.fitting import fit as fitted
+
+    model, read_seconds = load(file, options, as_json)
+    groups = [_listed(group) for group in tied]
+    found = fitted(model, data, fixed=_listed(fixed), tied=groups, progress=not as_json, **options)
+    found = replace(found, seconds={**found.seconds, "read": read_seconds + found.seconds["read"]})
+    print_answer(found, as_json, model.notes)
+    print_written(options["out"])
+
+
+def _listed(names: str | None) -> list[str]:
+    return [] if names is None else [name.strip() for name in names.split(",")]

@@ -47,6 +47,7 @@ _HOMES = {
     "check": "circuits",
     "circuit": "circuits",
     "evaluate": "circuits",
+    "fit": "dynamic",
     "marginals": "marginals",
     "tune": "calibrate",
     "warm": "calibrate",
@@ -63,6 +64,7 @@ _HOMES = {
 # The sections of the help.
 _GROUPS = {
     "Ask": ("solve", "marginals", "bound", "dynamic", "dpop", "evaluate", "circuit", "plan"),
+    "Learn": ("fit",),
     "Look": ("info", "draw", "inspect", "report", "check", "examples", "formats"),
     "Run elsewhere": (
         *("batch", "serve", "submit", "jobs", "watch", "result", "cancel", "resume", "log", "forget", "prune"),

@@ -23,6 +23,7 @@ from .ending import say
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
+    from ..learning.fitted import FittedModel
     from ..models.model import Model
     from ..results.bounds import Bounds
     from ..results.posteriors import Marginals
@@ -323,7 +324,9 @@ def print_written(path: object) -> None:
         click.echo(f"wrote {path}", err=True)
 
 
-def print_answer(found: Result | Marginals | Bounds | Samples, as_json: bool, printed: Iterable[str] = ()) -> None:
+def print_answer(
+    found: Result | Marginals | Bounds | Samples | FittedModel, as_json: bool, printed: Iterable[str] = ()
+) -> None:
     """Print an answer. Its notes go to standard error, without notes printed before."""
     print_notes(found.notes, printed)
     if as_json:

@@ -10,13 +10,13 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ...tasks.steps.caches import Remembered
 from ...tasks.steps.lowering import lower
 from ...tasks.steps.semiring import SUM_PRODUCT
 from ...tasks.steps.step import Step
@@ -37,6 +37,9 @@ _BLOCK_CASES: Final = 8192
 # Number of these cases in a block per thread: few enough that an interruption is noticed soon, and that a cluster
 # has work for every worker.
 _OBSERVED_BLOCK_CASES: Final = 128
+
+# All blocks but the last have the same number of cases, and iterations of learning repeat the same program.
+_LOWERED: Final[Remembered[tuple[Step, ...]]] = Remembered(8)
 
 Array = NDArray[Any]
 
@@ -84,19 +87,17 @@ class BatchProgram:
         """Tables with an axis of cases."""
         return frozenset((*(o.leaf for o in self.observations), *(step.node for step in self.steps)))
 
-    @cached_property
-    def _lowered(self) -> dict[int, tuple[Step, ...]]:
-        """Steps by number of cases: all blocks but the last have the same."""
-        return {}
-
     def block_steps(self, cases: int) -> tuple[Step, ...]:
-        """Lower the steps for a number of cases."""
-        if cases not in self._lowered:
+        """Lower the steps for a number of cases, once for all programs over the same plan."""
+        varying = self.varying
+
+        def lowered() -> tuple[Step, ...]:
             axis = len(self.plan.tree.dims)
             sizes = dict(enumerate((*self.plan.tree.dims, cases)))
-            varying = self.varying
-            self._lowered[cases] = tuple(_with_cases(step, varying, axis, sizes) for step in self.steps)
-        return self._lowered[cases]
+            return tuple(_with_cases(step, varying, axis, sizes) for step in self.steps)
+
+        parts = self.plan.tree, self.plan.up, self.plan.back
+        return _LOWERED.of(parts, (cases, varying, tuple([step.node for step in self.steps])), lowered)
 
     def block_bytes(self, cases: int) -> int:
         """Peak bytes of the tables of one block, its leaves and workspace included."""
@@ -214,8 +215,8 @@ def observing(program: BatchProgram, memory_bytes: int, threads: int) -> BatchPr
     cells = min(useful, memory_bytes // (SUM_PRODUCT.itemsize * (threads + 1)))
     if len(plan.tree.dims) > policy.observed_variables or cells < 1:
         return program
-    layouts, targets = plan.layouts[: plan.tree.n_leaves], [t[0] for t in program.targets]
-    observed = ObservedCases(plan.tree.dims, layouts, program.leaves, targets, cells)
+    layouts = plan.layouts[: plan.tree.n_leaves]
+    observed = ObservedCases(plan.tree.dims, layouts, program.leaves, program.targets, cells)
     return replace(program, observed=observed) if observed.possible else program
 
 

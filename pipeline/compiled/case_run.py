@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Unpack
+from typing import Any, Generic, TypeVar, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +39,8 @@ from .compiled_policy import CompiledPolicy
 from .state import CompiledState
 
 Array = NDArray[Any]
+B = TypeVar("B")
+"""What a runner makes of a block of cases."""
 
 # Likelihoods are by case and state, states by case.
 _SOFT_AXES = 2
@@ -53,7 +56,7 @@ def answered_cases(
     """Return the results of `answer_cases` as one; blocks are written into place as they come."""
     whole = unanswered(compiled.model, variables, cases.count)
     if cases.count:
-        for block in _answers(compiled, findings, cases, variables, whole, options):
+        for block in answered_blocks(_PosteriorRunner(compiled, findings, cases, variables, whole), options):
             start = block.cases.first - cases.first
             whole.log10_evidence[start : start + block.cases.count] = block.answers.log10_evidence
     return whole
@@ -71,23 +74,16 @@ def answer_cases(
     Findings hold in every case, except findings on variables that the cases observe. The findings of the compiled model
     may be changed meanwhile.
     """
-    return (block.answers for block in _answers(compiled, findings, cases, variables, None, options))
+    runner = _PosteriorRunner(compiled, findings, cases, variables, None)
+    return (block.answers for block in answered_blocks(runner, options))
 
 
-def _answers(
-    compiled: CompiledState,
-    findings: Mapping[int, Array],
-    cases: Cases,
-    variables: Sequence[int],
-    whole: CaseMarginals | None,
-    options: Where,
-) -> Iterator[_Block]:
-    """Answer block by block, perhaps in the arrays of all."""
+def answered_blocks(runner: CaseRunner[B], options: Where) -> Iterator[B]:
+    """Answer the cases of a runner block by block, in order, on the CPU, on GPUs or on a cluster."""
+    compiled, cases, others = runner.compiled, runner.cases, runner.findings
     chosen = Resources(in_memory(**options) if options else compiled.options)
     if chosen.asked.gpus is not None and compiled.options.gpus is None:
         raise ModelError("batches run on GPUs only if the model is compiled for GPUs: compile(model, gpus=…)")
-    others = {v: f for v, f in findings.items() if v not in cases.columns}
-    runner = _Runner(compiled, others, tuple(variables), cases, whole)
     if compiled.device is not None:
         where = chosen if chosen.asked.gpus is not None else Resources(compiled.options)
         with compiled.lock:  # the answerer of many cases serves one caller at a time
@@ -121,28 +117,36 @@ class _Block:
     alone: Array
 
 
-class _Runner:
-    """One batch over a compiled model; posteriors go to arrays of all cases if there are any."""
+class CaseRunner(ABC, Generic[B]):
+    """One batch over a compiled model. A subclass says which tables it reads, and what it makes of a block's answer.
 
-    def __init__(
-        self,
-        compiled: CompiledState,
-        findings: Mapping[int, Array],
-        variables: tuple[int, ...],
-        cases: Cases,
-        whole: CaseMarginals | None,
-    ) -> None:
-        self.compiled, self.findings, self.variables = compiled, findings, variables
-        self.cases, self.whole = cases, whole
+    Parameters
+    ----------
+    compiled : CompiledState
+    findings : mapping of int to ndarray
+        Likelihoods by variable that hold in every case, except on variables that the cases observe.
+    cases : Cases
+    """
+
+    def __init__(self, compiled: CompiledState, findings: Mapping[int, Array], cases: Cases) -> None:
+        self.compiled, self.cases = compiled, cases
+        self.findings = {v: f for v, f in findings.items() if v not in cases.columns}
         self.model, self.network = compiled.model, compiled.skeleton.network
         self.program: BatchProgram | None = None
-        self._outside: dict[int, _ByState] = {}
+        self._outside: dict[int, ByState] = {}
 
     @property
+    @abstractmethod
     def targets(self) -> list[Target]:
-        """The asked variables that are left in the network."""
-        local = self.network.local
-        return [(local[v],) for v in self.variables if v in local]
+        """The sets of local variables whose tables are read."""
+
+    @abstractmethod
+    def dressed(self, block: Cases, answer: BlockAnswer | None) -> B:
+        """Convert a block's answer; threads do so at the same time. Without an answer each case is computed alone."""
+
+    @abstractmethod
+    def completed(self, block: B) -> B:
+        """Compute alone the cases that an answer leaves open; the blocks come in order."""
 
     def plan_blocks(self, resources: Resources) -> None:
         """Choose the steps and the size of blocks for the CPU."""
@@ -173,14 +177,74 @@ class _Runner:
         local = self.network.local
         return {local[v]: column for v, column in block.columns.items() if v in local}
 
+    def logs(self, block: Cases, answer: BlockAnswer | None) -> tuple[Array, Array]:
+        """Return ln of the probability of each case, and which cases must be computed alone; they have -inf."""
+        if answer is None:
+            return np.full(block.count, -math.inf), np.ones(block.count, dtype=bool)
+        return np.where(answer.endangered, -math.inf, answer.totals + self._constants(block)), answer.endangered
+
+    def _constants(self, block: Cases) -> Array:
+        """Return ln of the factors outside the tree: constants, variables without functions, likelihood scales."""
+        skeleton = self.compiled.skeleton
+        assert skeleton.fixed is not None
+        total = np.full(block.count, skeleton.fixed)
+        total += loose_log(self.network, self.findings)
+        for v, column in block.columns.items():
+            local = v in self.network.local
+            if column.ndim == _SOFT_AXES:
+                found = case_likelihoods(column, self.network.domains[v])
+                total += found.log_scale if local else found.log_means
+            elif not local:
+                total += self._by_state(v).log_means[column]
+        return total
+
+    def _by_state(self, variable: int) -> ByState:
+        """Return the effect of observing each state of a variable outside the tree; the last entry is for no
+        observation (-1).
+        """
+        if variable not in self._outside:
+            states, dim = self.network.domains[variable], self.model.dims[variable]
+            found = case_likelihoods(np.r_[np.arange(dim), -1], states)
+            shares = np.zeros((dim + 1, dim))
+            shares[:, states] = found.shares.T
+            self._outside[variable] = ByState(found.log_means, shares)
+        return self._outside[variable]
+
+
+@dataclass(frozen=True, eq=False)
+class ByState:
+    """For each state of a variable that is observed: ln of its mean, and the posteriors of all states."""
+
+    log_means: Array
+    shares: Array
+
+
+class _PosteriorRunner(CaseRunner[_Block]):
+    """Posteriors of variables; they go to arrays of all cases if there are any."""
+
+    def __init__(
+        self,
+        compiled: CompiledState,
+        findings: Mapping[int, Array],
+        cases: Cases,
+        variables: Sequence[int],
+        whole: CaseMarginals | None,
+    ) -> None:
+        super().__init__(compiled, findings, cases)
+        self.variables, self.whole = tuple(variables), whole
+
+    @property
+    def targets(self) -> list[Target]:
+        """The requested variables that are left in the network."""
+        local = self.network.local
+        return [(local[v],) for v in self.variables if v in local]
+
     def dressed(self, block: Cases, answer: BlockAnswer | None) -> _Block:
         """Turn a block's answer into posteriors over all states; threads do so at the same time."""
-        logs = np.full(block.count, -math.inf)
-        alone = np.ones(block.count, dtype=bool) if answer is None else answer.endangered
+        logs, alone = self.logs(block, answer)
+        logs = logs / math.log(10)
         tables = {v: self._place(v, block) for v in self.variables} if self.whole is not None else {}
         if answer is not None:
-            totals = answer.totals + self._constants(block)
-            logs = np.where(alone, -math.inf, totals / math.log(10))
             for v in self.variables:
                 table = self._table(v, block, answer)
                 if self.whole is None:
@@ -216,21 +280,6 @@ class _Runner:
         check_log10(self.model, float(logs.max(initial=-math.inf)), [*self.compiled.findings.values(), *soft])
         return block
 
-    def _constants(self, block: Cases) -> Array:
-        """Return ln of the factors outside the tree: constants, variables without functions, likelihood scales."""
-        skeleton = self.compiled.skeleton
-        assert skeleton.fixed is not None
-        total = np.full(block.count, skeleton.fixed)
-        total += loose_log(self.network, self.findings)
-        for v, column in block.columns.items():
-            local = v in self.network.local
-            if column.ndim == _SOFT_AXES:
-                found = case_likelihoods(column, self.network.domains[v])
-                total += found.log_scale if local else found.log_means
-            elif not local:
-                total += self._by_state(v).log_means[column]
-        return total
-
     def _table(self, variable: int, block: Cases, answer: BlockAnswer) -> Array:
         """Return a variable's posteriors, (cases, states), in an array that the answer or the caller owns."""
         states, dim = self.network.domains[variable], self.model.dims[variable]
@@ -249,23 +298,3 @@ class _Runner:
         table = np.zeros((block.count, dim))
         table[:, states] = found
         return table
-
-    def _by_state(self, variable: int) -> _ByState:
-        """Return the effect of observing each state of a variable outside the tree; the last entry is for no
-        observation (-1).
-        """
-        if variable not in self._outside:
-            states, dim = self.network.domains[variable], self.model.dims[variable]
-            found = case_likelihoods(np.r_[np.arange(dim), -1], states)
-            shares = np.zeros((dim + 1, dim))
-            shares[:, states] = found.shares.T
-            self._outside[variable] = _ByState(found.log_means, shares)
-        return self._outside[variable]
-
-
-@dataclass(frozen=True, eq=False)
-class _ByState:
-    """For each state of a variable that is observed: ln of its mean, and the posteriors of all states."""
-
-    log_means: Array
-    shares: Array

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import wraps
-from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Final, NamedTuple, ParamSpec, TypeVar
 
 from numpy.typing import NDArray
 
@@ -65,6 +65,13 @@ def one_at_a_time(
             return method(self, *args, **options)
 
     return alone
+
+
+class AloneBeliefs(NamedTuple):
+    """Beliefs of one case, and its findings as likelihoods by variable."""
+
+    beliefs: Beliefs
+    findings: Mapping[int, Array]
 
 
 class CompiledState:
@@ -224,12 +231,21 @@ class CompiledState:
         self, cases: Cases, case: int, variables: Iterable[int], findings: Mapping[int, Array]
     ) -> Marginals:
         """Answer one case by itself, under findings on variables that it does not observe."""
-        model = self.model
-        vectors = {
-            v: state_vector(model, v, f) if isinstance(f, int) else likelihood(model, v, f)
+        names = self.model.names
+        return self._marginals([names[v] for v in variables], {**findings, **self._vectors(cases, case)})
+
+    @one_at_a_time
+    def beliefs_alone(self, cases: Cases, case: int, targets: Sequence[Target]) -> AloneBeliefs:
+        """Compute the beliefs of some targets in one case by itself."""
+        found = self._vectors(cases, case)
+        return AloneBeliefs(self._beliefs([*targets], found), found)
+
+    def _vectors(self, cases: Cases, case: int) -> dict[int, Array]:
+        """Return the findings of one case as likelihoods by variable."""
+        return {
+            v: state_vector(self.model, v, f) if isinstance(f, int) else likelihood(self.model, v, f)
             for v, f in cases.findings(case).items()
         }
-        return self._marginals([model.names[v] for v in variables], {**findings, **vectors})
 
     def turn_to_better(self) -> None:
         """Switch to the better plan, with its own tables; the caller holds the lock.

@@ -26,8 +26,8 @@ class Example:
         The suggested question, in words.
     commands : tuple of str
         What answers it on the command line, behind ``bucketflow``.
-    evidence : str, optional
-        The file with the suggested evidence.
+    evidence, data : str, optional
+        The files with the suggested evidence, and with rows of data.
     """
 
     name: str
@@ -37,6 +37,7 @@ class Example:
     query: str
     commands: tuple[str, ...]
     evidence: str | None = None
+    data: str | None = None
 
 
 _EXAMPLES = (
@@ -69,8 +70,9 @@ _EXAMPLES = (
         "power supply, motor, bearings, seals and intake, which show in gauges, lamps and alarms.",
         "The alarm sounds, the motor draws a high current, but nothing shakes and the panel is lit: "
         "what is the posterior of every fault?",
-        ("marginals diagnosis --evidence diagnosis.evid",),
+        ("marginals diagnosis --evidence diagnosis.evid", "fit diagnosis diagnosis.csv -o learnt.bif"),
         "diagnosis.evid",
+        "diagnosis.csv",
     ),
     Example(
         "grid",
@@ -140,7 +142,7 @@ def meant_example(path: str) -> str:
 
 
 def example_path(name: str) -> Path:
-    """Return where an example's file is, by name or file name; evidence files count as well.
+    """Return where an example's file is, by name or file name; files of evidence and data count as well.
 
     Raises
     ------
@@ -156,4 +158,4 @@ def example_path(name: str) -> Path:
 
 def _known_files() -> dict[str, str]:
     known = {key: example.file for example in _EXAMPLES for key in (example.name, example.file)}
-    return known | {example.evidence: example.evidence for example in _EXAMPLES if example.evidence}
+    return known | {file: file for example in _EXAMPLES for file in (example.evidence, example.data) if file}

@@ -51,28 +51,61 @@ def _chunks(rows: Any, path: str, model: Model, chunk_rows: int) -> Iterator[Cas
     for name in header:
         if name not in model.index or header.count(name) > 1:
             raise FormatError(path, 1, "distinct names of variables of the model", repr(name))
-    line, none_yet = 1, True
-    while (chunk := list(islice(rows, chunk_rows))) or none_yet:
+    none_yet = True
+    numbered = _numbered(rows, len(header))
+    while (chunk := list(islice(numbered, chunk_rows))) or none_yet:
         none_yet = False
-        # an empty line is nothing, or a case that leaves the only variable unobserved
-        cells = [row or [""] for row in chunk if row or len(header) == 1]
-        for k, row in enumerate(chunk):
-            if row and len(row) != len(header):
-                raise FormatError(path, line + k + 1, f"{len(header)} cells", str(len(row)))
-        line += len(chunk)
-        columns = list(zip(*cells, strict=True)) if cells else [()] * len(header)
+        for line, row in chunk:
+            if len(row) != len(header):
+                raise FormatError(path, line, f"{len(header)} cells", str(len(row)))
+        columns = list(zip(*(row for _, row in chunk), strict=True)) if chunk else [()] * len(header)
+        lines = [line for line, _ in chunk]
         named = zip(header, columns, strict=True)
-        yield Cases(len(cells), {model.index[name]: _states(path, model, name, column) for name, column in named})
+        yield Cases(
+            len(chunk), {model.index[name]: _states(path, model, name, column, lines) for name, column in named}
+        )
 
 
-def _states(path: str, model: Model, name: str, cells: tuple[str, ...]) -> Any:
+def _numbered(rows: Any, columns: int) -> Iterator[tuple[int, list[str]]]:
+    """Yield the cases with the line on which each ends.
+
+    An empty line is nothing, or a case that leaves the only variable unobserved.
+    """
+    for row in rows:
+        if row or columns == 1:
+            yield rows.line_num, row or [""]
+
+
+def line_of_case(path: str | PathLike[str], case: int) -> int | None:
+    """Return the line of a case of a file, by its number from 0; None if the file has changed."""
+    with local_path(path).open(newline="", encoding="utf-8-sig") as file:
+        rows = csv.reader(file)
+        columns = len(next(rows, []))
+        found = next(islice(_numbered(rows, columns), case, None), None)
+    return None if found is None else found[0]
+
+
+def _states(path: str, model: Model, name: str, cells: tuple[str, ...], lines: list[int]) -> Any:
+    """Turn the cells of a column into states or likelihoods; an error names the line of the first wrong cell."""
     variable, cells = model.index[name], tuple([cell.strip() for cell in cells])
+    soft = any(_is_soft(model, variable, cell) for cell in cells)
+
+    def read(some: tuple[str, ...]) -> Any:
+        return (
+            np.array([_likelihoods(model, variable, cell) for cell in some])
+            if soft
+            else states_of(model, variable, some)
+        )
+
     try:
-        if any(_is_soft(model, variable, cell) for cell in cells):
-            return np.array([_likelihoods(model, variable, cell) for cell in cells])
-        return states_of(model, variable, cells)
-    except ModelError as error:
-        raise FormatError(path, None, "states of the model", str(error)) from None
+        return read(cells)
+    except ModelError:
+        for cell, line in zip(cells, lines, strict=True):
+            try:
+                read((cell,))
+            except ModelError as error:
+                raise FormatError(path, line, "states of the model", str(error)) from None
+        raise
 
 
 def _is_soft(model: Model, variable: int, cell: str) -> bool:

@@ -51,11 +51,7 @@ def save(model: Model | Dcop, path: str | os.PathLike[str]) -> tuple[str, ...]:
     1
     """
     target = local_path(path)
-    suffix = Path(strip_compression(target.name)).suffix.lower()
-    form = written_format(suffix)
-    if form is None:
-        raise ModelError(f"cannot write {os.fspath(path)}: models are written as {written_suffixes()}")
-    written = _written(model, form, suffix)
+    written = verify_written(model, path)
     files, notes = {target: written.lines}, [*written.notes]
     if isinstance(model, Dcop) and written.names and not is_told(model, written.names):
         beside = target.with_name(f"{Path(strip_compression(target.name)).stem}.agents.yaml")
@@ -67,6 +63,24 @@ def save(model: Model | Dcop, path: str | os.PathLike[str]) -> tuple[str, ...]:
             with writing(file):
                 _write(partial, file, lines)
     return tuple(notes)
+
+
+def verify_written(model: Model | Dcop, path: str | os.PathLike[str]) -> WrittenFile:
+    """Return what a file of a model would hold, before anything is written.
+
+    Raises
+    ------
+    ModelError
+        If models are not written in such a file, if its format cannot hold the model, or if its folder is not there.
+    """
+    target = local_path(path)
+    suffix = Path(strip_compression(target.name)).suffix.lower()
+    form = written_format(suffix)
+    if form is None:
+        raise ModelError(f"cannot write {os.fspath(path)}: models are written as {written_suffixes()}")
+    if not target.parent.is_dir():
+        raise ModelError(f"cannot write {os.fspath(path)}: there is no folder {target.parent}")
+    return _written(model, form, suffix)
 
 
 def _write(partial: Path, target: Path, lines: Iterable[str]) -> None:

@@ -39,8 +39,8 @@ class ObservedCases:
         Variables of each function, in the order of its axes.
     leaves : mapping of int to Scaled
         The functions, in natural values.
-    targets : sequence of int
-        Variables that are asked for.
+    targets : sequence of tuple of int
+        Requested sets of variables, each inside one function; their posteriors stand one after another in an answer.
     cells : int
         Most entries of a case's tables; cases that take more are left to be answered alone.
     """
@@ -50,10 +50,10 @@ class ObservedCases:
         dims: tuple[int, ...],
         layouts: Sequence[tuple[int, ...]],
         leaves: Mapping[int, Scaled],
-        targets: Sequence[int],
+        targets: Sequence[tuple[int, ...]],
         cells: int,
     ) -> None:
-        self.ends = [0, *accumulate(dims[v] for v in targets)]
+        self.ends = [0, *accumulate(prod(dims[v] for v in target) for target in targets)]
         self.cells = cells
         tables = [leaves[leaf].values for leaf in range(len(layouts))]
         tops = [float(table.max()) for table in tables]
@@ -62,20 +62,23 @@ class ObservedCases:
         self._log_scale = ordered_sum(leaves[leaf].log_scale for leaf in range(len(layouts)))
         self._log_scale += float(np.log([top for top in tops if top > 0.0]).sum())
         places = np.full(len(dims), -1, np.int64)
-        places[list(targets)] = self.ends[:-1]
+        placed = list(zip(targets, self.ends, strict=False))
+        for (v,), place in [each for each in placed if len(each[0]) == 1]:
+            places[v] = place
+        joints = [each for each in placed if len(each[0]) > 1]
         self._words = [
             _words(dims),
             places,
-            _words([0, *accumulate(map(len, layouts))]),
-            _words([v for axes in layouts for v in axes]),
-            _words([prod(dims[v] for v in axes[k + 1 :]) for axes in layouts for k in range(len(axes))]),
+            *_axes_of(layouts, dims),
             _words([0, *accumulate(table.size for table in tables)][:-1]),
+            *_axes_of([target for target, _ in joints], dims),
+            _words([place for _, place in joints]),
         ]
         self._numbers = [
             np.concatenate(scaled),
             np.array([np.min(table, where=table > 0.0, initial=np.inf) for table in scaled]),
         ]
-        self._sizes = len(dims), len(layouts)
+        self._sizes = len(dims), len(layouts), len(joints)
 
     def answer(self, states: Array, threads: int) -> tuple[Array, Array, Array]:
         """Answer cases.
@@ -116,7 +119,7 @@ class ObservedCases:
 
     def _room(self) -> tuple[Any, CaseRoom]:
         """Return room for one thread, and the arrays that it lies in."""
-        variables, functions = self._sizes
+        variables, functions, _ = self._sizes
         row = (variables + 63) >> 6
         lists = ["order", "position", "parent", "child", "sibling", "leaf", "clique", "message"]
         lists += ["found", "other", "size", "move", "indices", "strides"]
@@ -128,6 +131,15 @@ class ObservedCases:
         arrays["weights"].view(np.float64)[:] = np.log2(self._words[0])
         addresses = {name: array.ctypes.data for name, array in arrays.items()}
         return arrays, CaseRoom(**addresses, row=row, most_axes=_AXES * variables, cells=self.cells)
+
+
+def _axes_of(scopes: Sequence[tuple[int, ...]], dims: Sequence[int]) -> list[Array]:
+    """Return where the axes of each scope begin, their variables, and their strides."""
+    return [
+        _words([0, *accumulate(map(len, scopes))]),
+        _words([v for axes in scopes for v in axes]),
+        _words([prod(dims[v] for v in axes[k + 1 :]) for axes in scopes for k in range(len(axes))]),
+    ]
 
 
 def _words(values: Sequence[int]) -> Array:

@@ -185,6 +185,35 @@ def _down(functions: Any, room: Any, n: int, free: int, answers: int) -> int:
     return FINE
 
 
+@njit(nogil=True, error_model="numpy")
+def _joints(functions: Any, state: int, room: Any, answers: int) -> None:
+    """Sum the joints of several variables out of the cliques, and normalise them.
+
+    The open variables of a joint are in the clique of the one that is eliminated first. Entries that contradict the
+    case stay 0, so that the sum over a joint is the sum over its open variables.
+    """
+    for t in range(functions.joints):
+        home, first = functions.variables, word(functions.joint_place, t)
+        place, cells = first, 1
+        for p in range(word(functions.joint_start, t), word(functions.joint_start, t + 1)):
+            v, stride = word(functions.joint_scope, p), word(functions.joint_stride, p)
+            cells *= word(functions.dims, v)
+            if word(state, v) < 0:
+                home = min(home, word(room.position, v))
+                put_word(room.strides, v, stride)
+            else:
+                place += word(state, v) * stride
+        if home == functions.variables:
+            put_number(answers, place, 1.0)
+            continue
+        _along(_ADD_TO, functions, room, home, answers + 8 * place)
+        total = 0.0
+        for i in range(first, first + cells):
+            total += number(answers, i)
+        for i in range(first, first + cells):
+            put_number(answers, i, number(answers, i) / total)
+
+
 @njit(cache=True, nogil=True, error_model="numpy")
 def answer_cases(
     functions: Any, room: Any, states: int, first: int, stop: int, answers: int, width: int, totals: int, status: int
@@ -228,6 +257,8 @@ def answer_cases(
             found = answers + 8 * case * width
             if ended == FINE:
                 ended = _down(functions, room, n, free, found)
+            if ended == FINE:
+                _joints(functions, state, room, found)
             for v in range(functions.variables):
                 place = word(functions.places, v)
                 if place >= 0 and word(state, v) >= 0:

@@ -21,26 +21,35 @@ class CaseFunctions(NamedTuple):
 
     Attributes
     ----------
-    variables, amount
-        How many variables and functions there are.
+    variables, amount, joints
+        Number of variables, of functions, and of requested joint posteriors of several variables.
     dims, places
         Of each variable its states, and where its posterior is written; -1 where none is asked for.
     start, scope, stride
         Where the axes of each function begin; their variables and strides.
-    base, values
-        Where the entries of each function begin; all entries, at most 1.
+    base
+        Where the entries of each function begin.
+    joint_start, joint_scope, joint_stride, joint_place
+        The same for each joint, and where it is written.
+    values
+        All entries of functions, at most 1.
     least
         The least positive entry of each function.
     """
 
     variables: int
     amount: int
+    joints: int
     dims: int
     places: int
     start: int
     scope: int
     stride: int
     base: int
+    joint_start: int
+    joint_scope: int
+    joint_stride: int
+    joint_place: int
     values: int
     least: int
 

@@ -26,7 +26,7 @@ Y = ["no", "no", "yes", "no", "yes"]
 
 
 def test_tables_are_counts_with_a_prior_and_predictions_are_posteriors() -> None:
-    found = BayesClassifier(prior=0.5).fit(X, Y)
+    found = BayesClassifier(prior=0.5, iterations=0).fit(X, Y)
     own = np.array([3.5, 2.5]) / 6
     first = np.array([[2.5, 1.5], [1.5, 1.5]])  # by class: a, b
     second = np.array([[1.5, 2.5], [1.5, 0.5]])  # by class: u, v; the case without is not counted
@@ -41,6 +41,24 @@ def test_tables_are_counts_with_a_prior_and_predictions_are_posteriors() -> None
         assert found.predict(cells) == [found.classes_[weights.argmax()]]
     again = pickle.loads(pickle.dumps(found))
     np.testing.assert_array_equal(again.predict_proba(X), found.predict_proba(X))
+
+
+def test_missing_cells_are_learnt_by_expectation_maximization() -> None:
+    """Of a column with missing cells, the tables are the fixed point of counting by posteriors."""
+    edges = [("x1", "x0"), ("class", "x1")]
+    found = BayesClassifier(edges, prior=0.5, iterations=1000).fit(X, Y)
+    classes, u = np.array([0, 0, 1, 0, 1]), np.array([1.0, 0.0, 1.0, 0.0, np.nan])
+    a = np.array([1.0, 1.0, 0.0, 0.0, 1.0])
+    share = 0.5
+    for _ in range(1000):
+        u[4] = share
+        p_u = [(u[classes == k].sum() + 0.5) / ((classes == k).sum() + 1) for k in range(2)]
+        p_a = [((w * a).sum() + 0.5) / (w.sum() + 1) for w in (u, 1 - u)]
+        share = p_u[1] * p_a[0] / (p_u[1] * p_a[0] + (1 - p_u[1]) * p_a[1])
+    model = found.model_
+    table = next(f for f in model.functions if f.child == model.index["x1"])
+    assert table.scope[0] == model.index["class"]
+    assert table.values[:, model.state_index(model.index["x1"], "u")].tolist() == pytest.approx(p_u, abs=1e-3)
 
 
 def test_a_structure_is_kept_and_a_network_may_give_it() -> None:

@@ -133,6 +133,7 @@ MEANT: list[tuple[Callable[[], Any], str, str, str]] = [
     (lambda: bucketflow.solve(PAIR, memmory="4GB"), "solve", "memmory", "memory"),
     (lambda: bucketflow.plan(PAIR, presentation="rows"), "plan", "presentation", "representation"),
     (lambda: bucketflow.marginals(PAIR, gpu=1), "marginals", "gpu", "gpus"),
+    (lambda: bucketflow.fit(PAIR, {}, priors=1), "fit", "priors", "prior"),
     (lambda: bucketflow.bound(PAIR, orders="min-fill"), "bound", "orders", "order"),
     (lambda: bucketflow.sample(PAIR, 1, temprature=1), "sample", "temprature", "temperature"),
     (lambda: bucketflow.best(PAIR, 1, withing=1), "best", "withing", "within"),

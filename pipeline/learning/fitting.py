@@ -1,0 +1,368 @@
+"""Learn the parameters of a Bayesian network: the public function, the iterations, and the folder that keeps them."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any, Literal, Unpack
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ...cluster.memory import peak_rss_bytes
+from ...cluster.version import __version__
+from ...storage.object_store import ObjectPath
+from ...storage.run_folder import RunDir
+from ..answering.question import fingerprint
+from ..answering.run_folder import check_identity, opened
+from ..api.marginals import in_memory
+from ..api.progress import Lines, is_drawn, read_given, status_line
+from ..errors import ModelError, StoppedError, checks_keywords
+from ..formats.read import GivenModel
+from ..formats.write import save, verify_written
+from ..local_paths import folder_path
+from ..machine.resources import Resources
+from ..models.checks import integer
+from ..models.model import Model
+from ..options import Keywords, checked_number
+from ..public_names import public
+from .data_rows import DataRows, rows_of
+from .expectation import Expectation
+from .fitted import FittedModel
+from .parameters import Parameters, Tables, parameters_of
+
+Array = NDArray[Any]
+Report = Callable[[int, float], None]
+"""Called with the number of finished iterations, and the log-likelihood after them."""
+
+# Distributions of a child that differ by at most this much under all states of a hidden parent count as equal.
+_ALIKE = 1e-12
+_STARTS = ("model", "uniform", "random")
+
+
+@public
+@checks_keywords
+def fit(
+    model: GivenModel,
+    data: Any,
+    *,
+    prior: float | Mapping[str, ArrayLike] = 0.0,
+    equivalent_sample: float = 0.0,
+    fixed: Iterable[str] = (),
+    tied: Iterable[Iterable[str]] = (),
+    start: Literal["model", "uniform", "random"] = "model",
+    restarts: int = 0,
+    iterations: int = 100,
+    tolerance: float = 1e-6,
+    out: str | os.PathLike[str] | None = None,
+    progress: Report | bool | None = None,
+    **options: Unpack[Keywords],
+) -> FittedModel:
+    """Learn the tables of a Bayesian network from data.
+
+    Complete rows are counted. Missing cells and hidden variables need expectation-maximization (Dempster, Laird and
+    Rubin 1977), with expected counts by exact propagation (Lauritzen 1995). Equal rows are propagated once.
+
+    Parameters
+    ----------
+    model : Model, path or name of an example
+        A Bayesian network: its structure, and the tables to start from.
+    data : path, mapping, data frame, or sequence of mappings
+        DataRows of states, as :meth:`.Compiled.marginals_batch` takes cases: None, NaN or an empty cell is missing, and
+        variables without a column are hidden. A path is a CSV file with a header of variable names.
+    prior : number, or mapping of str to array_like
+        Pseudo-counts that are added to the counts of each joint state; or for some variables a number, or an array in
+        the shape of the table: parents in the order of the scope, then the child. 0 gives maximum likelihood.
+        Pseudo-counts ``α`` give the mode of the posterior under a Dirichlet prior with parameters ``α + 1``.
+    equivalent_sample : number
+        Pseudo-counts of this many rows in total for each table, spread evenly (BDeu; Heckerman, Geiger and Chickering
+        1995).
+    fixed : iterable of str
+        Variables whose tables stay as they are.
+    tied : iterable of iterables of str
+        Groups of variables that share one table. Their tables have equal shapes, with parents in the order of the
+        scopes.
+    start : {"model", "uniform", "random"}
+        Tables of the first iteration. Hidden variables need a start that tells their states apart.
+    restarts : int
+        Number of further starts from random tables, with seeds that follow from ``seed``. The best result is returned.
+    iterations : int
+        Maximum number of iterations of each start.
+    tolerance : float
+        Stop when an iteration raises the log-likelihood plus log-prior by at most this much for each row (nats).
+    out : path, optional
+        File for the learnt model, in any format that :func:`bucketflow.save` writes.
+    progress : bool or callable, optional
+        True shows iterations on a terminal or in a notebook. A callable is called with (iteration, log-likelihood).
+    **options
+        ``memory``, ``order``, ``order_time``, ``tree``, ``seed``, ``threads``, ``workers``, ``scheduler``, ``client``,
+        ``gpus`` and ``gpu_memory``, as in :func:`bucketflow.compile`. ``workdir`` is a folder, or a URL, that keeps
+        each finished iteration: if a run was stopped, the same call continues it.
+
+    Returns
+    -------
+    FittedModel
+
+    Raises
+    ------
+    ModelError
+        If the model is no Bayesian network, or an argument, the data or a row of them does not fit it.
+    FormatError
+        If the file of data cannot be read, or a row of it does not fit the model or has probability 0.
+    BudgetError
+        If the data or the messages do not fit ``memory``.
+    IncompatibleRunError
+        If ``workdir`` belongs to another run.
+    StoppedError
+        On Ctrl-C with ``workdir``.
+
+    Examples
+    --------
+    >>> import bucketflow
+    >>> rain = bucketflow.Model.build(
+    ...     "bayes",
+    ...     {"rain": ["no", "yes"], "wet": ["no", "yes"]},
+    ...     [(("rain",), [0.5, 0.5]), (("rain", "wet"), [[0.9, 0.1], [0.2, 0.8]])],
+    ... )
+    >>> rows = {"rain": ["no", "no", "yes", None], "wet": ["no", "no", "yes", "yes"]}
+    >>> fitted = bucketflow.fit(rain, rows)
+    >>> fitted.status, fitted.log_likelihoods[0] < fitted.log_likelihood
+    ('converged', True)
+    >>> fitted.model.functions[0].values.round(3).tolist()
+    [0.5, 0.5]
+    """
+    begun = perf_counter()
+    workdir = options.pop("workdir", None)
+    chosen = in_memory(**options)
+    for name, value in (("equivalent_sample", equivalent_sample), ("tolerance", tolerance)):
+        checked_number(name, value, "a number")
+    for name, count in (("restarts", restarts), ("iterations", iterations)):
+        integer(count, name, 0)
+    if start not in _STARTS:
+        raise ModelError(f"unknown start {start!r}; one of {', '.join(_STARTS)}")
+    model = read_given(model, chosen.memory, progress is True)
+    if out is not None:
+        verify_written(model, out)
+    parameters = parameters_of(model, prior, equivalent_sample, fixed, tied)
+    rows = rows_of(model, data, Resources(chosen).memory_bytes)
+    read = perf_counter()
+    starts = [(start, 0), *(("random", k + 1) for k in range(restarts))]
+    limits = _Limits(iterations, tolerance * rows.total)
+    identity = _identity(parameters, rows, starts, chosen.seed)
+    with _reporting(progress) as report, _folder(workdir, model, identity) as folder:
+        run = _Run(parameters, Expectation(parameters, rows, **options), limits, folder, report)
+        climbs = run.climbs(starts, chosen.seed)
+    best = max(climbs, key=lambda climb: climb.objectives[-1])
+    learnt = parameters.with_tables(best.tables)
+    if out is not None:
+        save(learnt, out)
+    return FittedModel(
+        model=learnt,
+        status=best.status,
+        log_likelihoods=tuple(best.logs),
+        log_prior=parameters.log_prior(best.tables),
+        starts=tuple(climb.objectives[-1] for climb in climbs),
+        rows_read=rows.total,
+        different=rows.cases.count,
+        parameters=parameters.count,
+        seconds={"read": read - begun, "run": perf_counter() - read},
+        peak_rss_bytes=peak_rss_bytes(),
+        notes=(*model.notes, *_notes(learnt, rows)),
+    )
+
+
+def _notes(learnt: Model, rows: DataRows) -> Iterator[str]:
+    """Yield a sentence about each hidden variable whose states stayed alike, and about tables that cannot be learnt."""
+    observed = rows.cases.columns
+    for v, name in enumerate(learnt.own_names):
+        hidden = v not in observed or (observed[v].ndim == 1 and bool((observed[v] < 0).all()))
+        children = [f for f in learnt.functions if v in f.scope and f.child != v and f.rows is None] if hidden else []
+        if children and all(np.ptp(f.values, axis=f.scope.index(v)).max() <= _ALIKE for f in children):
+            yield f"the start does not tell the states of the hidden variable {name!r} apart; use random starts"
+    if learnt.hidden:
+        yield "tables of hidden variables that stand for wide functions stay as they are"
+
+
+@dataclass(frozen=True)
+class _Limits:
+    """Maximum number of iterations of a start, and the least increase of an iteration, in nats."""
+
+    iterations: int
+    increase: float
+
+
+@dataclass
+class _Climb:
+    """The iterations of one start.
+
+    Parameters
+    ----------
+    tables : tuple of ndarray
+        After the last M-step.
+    logs, objectives : list of float
+        Log-likelihood, and its sum with the log-prior, under the tables before each M-step; at the end also under
+        ``tables``.
+    status : {"counted", "converged", "iterations"}
+    """
+
+    tables: Tables
+    logs: list[float]
+    objectives: list[float]
+    status: Literal["counted", "converged", "iterations"] = "iterations"
+
+
+class _Run:
+    """All starts of one call.
+
+    Parameters
+    ----------
+    parameters : Parameters
+    expectation : Expectation
+    limits : _Limits
+    folder : RunDir or None
+        Keeps each finished iteration.
+    report : callable
+    """
+
+    def __init__(
+        self,
+        parameters: Parameters,
+        expectation: Expectation,
+        limits: _Limits,
+        folder: RunDir | None,
+        report: Report,
+    ) -> None:
+        self._parameters, self._expectation = parameters, expectation
+        self._limits, self._folder, self._report = limits, folder, report
+        self._climbs = [] if folder is None else _stored_climbs(folder, parameters)
+
+    def climbs(self, starts: Sequence[tuple[str, int]], seed: int) -> list[_Climb]:
+        """Return all starts after their iterations."""
+        if self._expectation.is_counting:
+            return [self._counted(starts[0][0], seed)]
+        for k, (kind, number) in enumerate(starts):
+            if k == len(self._climbs):
+                self._climbs.append(_Climb(self._parameters.start(kind, (seed, number)), [], []))
+            self._climb(self._climbs[k])
+        return self._climbs
+
+    def _counted(self, start: str, seed: int) -> _Climb:
+        """Divide the counts of complete rows; the start gives the distributions that no row counts for."""
+        parameters, expectation = self._parameters, self._expectation
+        tables = parameters.maximized(expectation.counts, parameters.start(start, (seed, 0)))
+        log = expectation.at(tables)[1]
+        return _Climb(tables, [log], [log + parameters.log_prior(tables)], "counted")
+
+    def _climb(self, climb: _Climb) -> None:
+        """Iterate until the limits."""
+        parameters, limits = self._parameters, self._limits
+        while True:
+            counts, log = self._expectation.at(climb.tables)
+            climb.logs.append(log)
+            climb.objectives.append(log + parameters.log_prior(climb.tables))
+            finished = len(climb.logs) - 1
+            self._report(finished, log)
+            if finished and climb.objectives[-1] - climb.objectives[-2] <= limits.increase:
+                climb.status = "converged"
+                return
+            if finished >= limits.iterations:
+                climb.status = "iterations"
+                return
+            climb.tables = parameters.maximized(counts, climb.tables)
+            self._keep()
+
+    def _keep(self) -> None:
+        """Write the tables after the last M-step of each start. A call that continues repeats the E-step after it."""
+        if self._folder is None:
+            return
+        current = self._climbs[-1]
+        finished = [_plain(climb, len(climb.logs) - (climb is not current)) for climb in self._climbs]
+        self._folder.write_bounds({"starts": finished})
+
+
+def _plain(climb: _Climb, finished: int) -> dict[str, Any]:
+    """Return the M-steps of a start as plain types."""
+    return {
+        "tables": [table.ravel().tolist() for table in climb.tables],
+        "logs": climb.logs[:finished],
+        "objectives": climb.objectives[:finished],
+    }
+
+
+def _stored_climbs(folder: RunDir, parameters: Parameters) -> list[_Climb]:
+    """Return the starts that a stopped call kept."""
+    stored = folder.read_bounds() or {"starts": []}
+    return [
+        _Climb(
+            tuple(np.array(t).reshape(g.shape) for t, g in zip(each["tables"], parameters.groups, strict=True)),
+            each["logs"],
+            each["objectives"],
+        )
+        for each in stored["starts"]
+    ]
+
+
+@contextmanager
+def _folder(
+    path: str | os.PathLike[str] | ObjectPath | None, model: Model, identity: Mapping[str, Any]
+) -> Iterator[RunDir | None]:
+    """Open the folder that keeps the iterations, if one is given."""
+    if path is None:
+        yield None
+        return
+    place = folder_path(path)
+    with opened(place) as rundir:
+        stored = rundir.read_plan()
+        if stored is None:
+            rundir.write_plan({"identity": identity, "source": model.source, "plan": None}, __version__)
+        else:
+            check_identity(place, stored, identity)
+        try:
+            yield rundir
+        except KeyboardInterrupt:
+            raise StoppedError(f"stopped; repeat the command with --workdir {place} to continue") from None
+
+
+def _identity(parameters: Parameters, rows: DataRows, starts: Sequence[tuple[str, int]], seed: int) -> dict[str, Any]:
+    """Return the facts that must be equal for a run to be continued; limits may differ."""
+    data = hashlib.sha256(repr((rows.total, sorted(rows.cases.columns))).encode())
+    for _, column in sorted(rows.cases.columns.items()):
+        data.update(np.ascontiguousarray(column).tobytes())
+    data.update(rows.weights.tobytes())
+    groups = hashlib.sha256(repr([group.functions for group in parameters.groups]).encode())
+    for group in parameters.groups:
+        groups.update(group.prior.tobytes())
+    return {
+        "model": fingerprint(parameters.model),
+        "query": "fit",
+        "evidence": {},
+        "data": data.hexdigest(),
+        "tables": groups.hexdigest(),
+        "start": starts[0][0],
+        "seed": seed,
+    }
+
+
+@contextmanager
+def _reporting(progress: Report | bool | None) -> Iterator[Report]:
+    """Yield a function that reports each iteration."""
+    if not (callable(progress) or isinstance(progress, bool | None)):
+        raise ModelError(f"progress is {progress!r}, which is not callable")
+    if callable(progress):
+        yield progress
+        return
+    hidden = not progress
+    lines = None if hidden or is_drawn(hidden) else Lines()
+    with status_line(hidden, "planning") as status:
+
+        def report(iteration: int, log: float) -> None:
+            text = f"iteration {iteration:,}: log-likelihood {log:.8g}"
+            status.say(text)
+            if lines is not None:
+                lines.say(text)
+
+        yield report
