@@ -28,6 +28,7 @@ def main() -> None:
     read, write = os.pipe()
     child = os.fork()
     if not child:
+        _end_with_parent()
         os.close(read)
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         os.write(write, json.dumps(_outcome(job)).encode())
@@ -45,6 +46,14 @@ def main() -> None:
         with suppress(ProcessLookupError, ChildProcessError):
             os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)  # so that its CPU time is part of ours
+
+
+def _end_with_parent() -> None:
+    """Let the system kill this process, even a stopped one, if its parent is killed; on Linux."""
+    with suppress(OSError, AttributeError, ImportError):
+        import ctypes
+
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
 
 def _slice(child: int, read: int, seconds: float) -> dict[str, Any]:

@@ -165,10 +165,16 @@ def test_a_killed_process_is_an_engine_that_ended() -> None:
     process = hard_count()
     assert process.run(0.05) is None
     assert process._process is not None
+    children = Path(f"/proc/{process._process.pid}/task/{process._process.pid}/children")
+    counting = children.read_text().split() if children.exists() else []
     process._process.kill()
     process._process.wait()
     with pytest.raises(GanakError, match="its process ended"):
         process.run(0.1)
+    deadline = time.monotonic() + 10
+    while any(Path("/proc", pid).exists() for pid in counting) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not any(Path("/proc", pid).exists() for pid in counting)
 
 
 @installed
