@@ -65,16 +65,18 @@ class SweepEngine:
                 )
             )
         cells, policy = self._first_cells, asking.policy
-        seconds = self._sweeps(Rates()) * cells / policy.saved_by_trees / Rates().cells_per_second
+        one = cells / policy.saved_by_trees / Rates().cells_per_second
+        hopeless = one > policy.most_saved * policy.patience_seconds and asking.options.gpus is None
+        # a single sweep is too long already: then the number of sweeps, which takes long to predict, is of no interest
+        seconds = one if hopeless else self._sweeps(Rates()) * one
         if not is_whole(asking.question, asking.options, cells, policy.largest_part):
             seconds *= policy.sliced_overhead
         seconds += self._wide_cells * policy.table_cell_seconds + self._seconds_left
         rates = self._device_rates
-        there = self._sweeps(rates) * cells / policy.saved_by_trees / rates.cells_per_second
+        sweeps = 1.0 if hopeless else self._sweeps(rates)
+        there = sweeps * cells / policy.saved_by_trees / rates.cells_per_second
         price = self._cheaper(seconds, there, 0, "rough")
-        if price.seconds <= policy.most_saved * policy.patience_seconds:
-            return price
-        return replace(price, least_seconds=self._sweeps(Rates()) * self._least_cells / Rates().cells_per_second)
+        return replace(price, least_seconds=self._least_cells / Rates().cells_per_second) if hopeless else price
 
     @property
     def _least_cells(self) -> float:
