@@ -10,6 +10,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from ...tasks.steps.number_limits import LARGEST_INT32
 from ...tasks.steps.ordered_sum import ordered_sum
 from ...tasks.steps.semiring import Semiring, mod_sum_product
 from ..budget.residue_sweeps import plan_of_points, with_evaluations
@@ -48,8 +49,6 @@ _JOINT_CELLS: Final = 1 << 12
 _LOG_EXACT = 1 << 30
 # Cells above which a table is not built only to inspect its costs.
 _LARGE_CELLS = 1 << 24
-# Any prime: how residues are swept does not depend on it.
-_SOME_PRIME = 2**31 - 1
 
 
 def counted_plan(
@@ -81,7 +80,7 @@ def counted_plan(
     primes = most_primes(ordered_sum(map(math.log, network.dims)))
     points = spread.points if spread else 1
     numbers = points, primes, expected_primes(network)
-    found = with_evaluations(plan, mod_sum_product(_SOME_PRIME), *numbers, rates, memory_bytes)
+    found = with_evaluations(plan, mod_sum_product(LARGEST_INT32), *numbers, rates, memory_bytes)
     assert found.evaluations is not None
     longest_seconds = replace(found, evaluations=replace(found.evaluations, expected=None)).seconds
     if plan.row_bounds is None and longest_seconds > HOPELESS_SECONDS:

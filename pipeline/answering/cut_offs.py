@@ -6,6 +6,7 @@ import math
 from dataclasses import replace
 from decimal import Decimal
 
+from ...tasks.steps.number_limits import OUTWARD_SHARE, SAME_SHARE
 from ..cost_networks.cost_network import States, Units
 from ..errors import InternalError
 from ..models.model import Model
@@ -13,9 +14,6 @@ from ..options import ProofOptions
 from ..preprocessing.preprocess import Network, full_states
 from ..results.bounds import Bounds, BoundStatus, Number
 from ..results.result import Result
-
-# Logarithms of probabilities that differ by less, relative to their size, are the same.
-_SAME = 1e-9
 
 
 def cut_off(model: Model, effort: ProofOptions, units: Units, fixed: float | int) -> int | None:
@@ -88,13 +86,10 @@ def is_as_good(worth: Number | None, model: Model, given: float | int | str) -> 
 
 def _least_log(given: Decimal) -> float:
     """Return the smallest logarithm that counts as good as a given logarithm."""
-    return float(given) - _SAME * (1 + abs(float(given)))
+    return float(given) - SAME_SHARE * (1 + abs(float(given)))
 
 
 # Conclusions about the optimum of the model, in the model's own values, from a bound and an assignment of a network.
-
-# Results of float64 arithmetic with a handful of operations are moved outwards by more than it may be off.
-OUTWARD = 2.0**-50
 
 
 def optimum_bounds(
@@ -129,7 +124,7 @@ def optimum_bounds(
     if model.kind != "cost":
         most = -(least - fixed) / math.log(10)
         log10 = None if full is None else model.log10_value(full)
-        most = max(most + OUTWARD * (1 + abs(most)), -math.inf if log10 is None else log10)
+        most = max(most + OUTWARD_SHARE * (1 + abs(most)), -math.inf if log10 is None else log10)
         return Bounds("optimum", status, log10, most, log10=log10, assignment=named)
     cost = None if full is None else model.cost(full)
     if full is not None and cost is None:

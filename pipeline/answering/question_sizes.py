@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from ...cluster.memory import default_memory_bytes
+from ...tasks.steps.number_limits import CELL_BYTES
 from ..cost_networks.cost_network import COPIES, has_exact_costs
 from ..machine.resources import Resources
 from ..options import Options, parse_size
@@ -13,7 +14,6 @@ from ..orders.min_fill import min_fill_order
 from ..preprocessing.preprocess import Network
 from .question import Question
 
-_CELL_BYTES = 8
 # A cell of a device takes this part of the time of one of this machine's cores.
 _DEVICE_SPEED = 1 << 10
 # Minimum memory of engines for optima.
@@ -30,7 +30,7 @@ def soon_swept_cells(question: Question, options: Options, most: int) -> float:
 
 def most_whole_cells(question: Question, options: Options, most: int) -> int:
     """Return the maximum cells of a sweep without slices: ``most``, or fewer under a memory limit."""
-    return most if options.memory is None else min(most, spare_bytes(question, options) // _CELL_BYTES)
+    return most if options.memory is None else min(most, spare_bytes(question, options) // CELL_BYTES)
 
 
 def is_whole(question: Question, options: Options, cells: float, largest_part: int) -> bool:
@@ -38,13 +38,13 @@ def is_whole(question: Question, options: Options, cells: float, largest_part: i
 
     The largest table in memory is assumed to be the largest message of the first order divided by this number.
     """
-    if options.memory is None or cells * _CELL_BYTES <= (spare := spare_bytes(question, options)):
+    if options.memory is None or cells * CELL_BYTES <= (spare := spare_bytes(question, options)):
         return True
     network = question.reduced[0]
     order = min_fill_order(network.dims, network.scopes, options.seed)
     _, messages = bucket_parents(len(network.dims), network.scopes, order)
     largest = max((math.prod([network.dims[v] for v in message]) for message in messages), default=1)
-    return largest * _CELL_BYTES <= largest_part * spare
+    return largest * CELL_BYTES <= largest_part * spare
 
 
 def tables_fit(question: Question, options: Options) -> bool:

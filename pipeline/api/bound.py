@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Unpack
 
 from ...cluster.memory import peak_rss_bytes
 from ...tasks.compiler.compile_limits import compiled_until
+from ...tasks.steps.number_limits import OUTWARD_SHARE
 from ...tasks.steps.semiring import LOG_SUM, MIN_PLUS
 from ...tasks.sweeps.device_sweep import LEAST_CELLS
-from ..answering.cut_offs import OUTWARD, optimum_bounds
+from ..answering.cut_offs import optimum_bounds
 from ..answering.engines.strategy_policy import StrategyPolicy
 from ..answering.question import Evidence, Question, check_projection, split_evidence, with_likelihoods
 from ..answering.run_folder import bounds_directory
@@ -252,4 +253,4 @@ class _Sum(SumBounds):
         if math.isinf(log):
             return None
         value = (log + self.fixed) / math.log(10)
-        return value + outward * OUTWARD * (1 + abs(value) + abs(self.fixed))
+        return value + outward * OUTWARD_SHARE * (1 + abs(value) + abs(self.fixed))

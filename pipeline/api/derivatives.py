@@ -9,6 +9,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from ...tasks.steps.number_limits import LEAST_FACTOR
 from ..answering.question import Question
 from ..errors import ModelError
 from ..machine.resources import Resources
@@ -19,8 +20,6 @@ from .multipliers import multipliers
 Array = NDArray[Any]
 # A probability of a smaller entry's states may be below all floats, though the derivative is not.
 _SMALL: Final = 1e-100
-# A belief below this may have lost digits, and one of 0 may be positive, where potentials span more orders than floats.
-_LOST: Final = 1e-290
 WIDE_ORDERS: Final = 290.0
 """If two assignments differ by at least this number of orders of magnitude, parts of a sum may be below all floats."""
 
@@ -55,7 +54,7 @@ def derivatives_of(question: Question, found: Marginals, answer: Answer, resourc
     wide = question.model.orders_of_magnitude > WIDE_ORDERS
     for f, belief in found.families.items():
         values = question.model.functions[f].dense(question.model.dims)
-        lost = wide and bool(((belief < _LOST) & (values > 0.0)).any())
+        lost = wide and bool(((belief < LEAST_FACTOR) & (values > 0.0)).any())
         if not lost and (values > _SMALL).all():
             made[f] = belief / values
         else:

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from numpy.typing import NDArray
 
 from ...tasks.rows.memory_account import RowsNoRoomError
+from ...tasks.steps.number_limits import EXACT_INTEGER
 from ...tasks.sweeps.ranked_states import optimal_counts, ranked, two_best
 from ..queries.arithmetic import CostOptimum, EnergyOptimum
 from ..queries.decode import choices
@@ -26,8 +27,6 @@ from .kept_sweep import KeptSweep, no_room
 from .swept_tables import SweptTables
 
 Array = NDArray[Any]
-# float64 counts exactly up to here.
-_EXACT = 1 << 53
 
 
 @dataclass(frozen=True, eq=False)
@@ -212,7 +211,7 @@ class Ranking:
             if step.lowered.cells > cells:
                 return None
             made = optimal_counts(step, swept.tables, counts, swept.sizes, semiring)
-            if made.max(initial=0.0) >= _EXACT:
+            if made.max(initial=0.0) >= EXACT_INTEGER:
                 return None
             counts[step.node] = made
         return math.prod(int(counts[root].item()) for root in self.sweep.run.plan.tree.roots)

@@ -13,14 +13,13 @@ from numpy.typing import NDArray
 
 from ...tasks.rows.memory_account import RowsNoRoomError
 from ...tasks.rows.scaled_rows import ScaledRows, SumProductRows
+from ...tasks.steps.number_limits import FAR_INTEGER
 from ...tasks.steps.semiring import SUM_PRODUCT
 from ...tasks.steps.step import make_step
 from ...tasks.sweeps.conditional_draws import Uniform, draw_step
 from ...tasks.sweeps.scaled import Scaled
 
 Array = NDArray[Any]
-# Numbers of joint states are int64.
-_MOST_STATES = 1 << 62
 
 
 def draw_rows(
@@ -52,8 +51,8 @@ def draw_rows(
         return
     scope = (*given, *left)
     tables, scopes = zip(*read, strict=True)
-    if prod(sizes[v] for v in given) > _MOST_STATES:
-        raise RowsNoRoomError((), _MOST_STATES, _MOST_STATES)
+    if prod(sizes[v] for v in given) > FAR_INTEGER:
+        raise RowsNoRoomError((), FAR_INTEGER, FAR_INTEGER)
     step = make_step(-1, tuple(range(len(read))), tuple(scopes), scope, sizes, SUM_PRODUCT)
     joined = algebra.step(step, tables, 1)
     if isinstance(joined, Scaled):

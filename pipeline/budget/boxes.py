@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...tasks.steps.axes import bits_of, mask_of
+from ...tasks.steps.number_limits import CELL_BYTES, SAME_SHARE
 from ...tasks.steps.ordered_sum import ordered_sum
 from ...tasks.steps.step import Step
 from ...tasks.sweeps.sweep import freed_tables
@@ -54,8 +55,6 @@ _CHUNK_SHARE: Final = 32
 # >>> [tables.inside(boxed)[4] for boxed in ((), (1,), (2,))]
 # [800, 80, 800]
 
-# Bounds are sums of rounded numbers.
-_ROUNDED = 1e-9
 # Tables are as large as this power of 2 times what there is, at most: sums of more would lose small ones.
 _MOST_LOG = 2.0
 
@@ -139,7 +138,7 @@ class StageTables:
         if head >= 0:
             moving = np.maximum(moving, made[place[head]])
         needed = peak + rest.sum(axis=0) + moving
-        fits = np.flatnonzero(needed <= available * (1 + _ROUNDED))
+        fits = np.flatnonzero(needed <= available * (1 + SAME_SHARE))
         return int(fits[0]) if len(fits) else len(candidates)
 
     def _sizes(self, tables: Sequence[int], candidates: Sequence[int], available: int) -> NDArray[np.float64]:
@@ -154,8 +153,6 @@ class StageTables:
         return np.exp2(np.minimum(np.cumsum(logs, axis=1), most))
 
 
-# Bytes of a weight or a belief entry on disk.
-BELIEF_BYTES = 8
 # Nominal seconds of planning a step of a box.
 _STEP_SECONDS = 6e-5
 # And of following its tables alone.
@@ -416,4 +413,4 @@ class StageMaker:
 
 def found_bytes(stage: Stage, sizes: Sequence[int]) -> int:
     """Bytes of the weights and beliefs that a box with the given sizes inside finds."""
-    return sum(prod(sizes[v] for v in target) + 1 for target in stage.results) * BELIEF_BYTES
+    return sum(prod(sizes[v] for v in target) + 1 for target in stage.results) * CELL_BYTES

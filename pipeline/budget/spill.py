@@ -37,6 +37,7 @@ from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Final
 
+from ...tasks.steps.number_limits import CELL_BYTES
 from ..errors import BudgetError
 from ..plans.plan import Plan
 from ..plans.planner import Planner, planning_seconds
@@ -45,7 +46,7 @@ from ..plans.stages import Spill, Stage, Stored
 from ..plans.two_way_steps import Numbering, choose_readings
 from ..trees.memory import parts_below
 from .backward_stages import WayBack
-from .boxes import BELIEF_BYTES, StageMaker, found_bytes
+from .boxes import StageMaker, found_bytes
 from .budget_policy import BudgetPolicy
 
 # Tables smaller than 1 / this of the budget initially stay in memory within a stage.
@@ -97,7 +98,7 @@ def plan_spill(
     if problem.last:
         raise planner.last_refusal(whole, "boxes on disk")
     if problem.targets is not None:
-        results = 2 * sum(prod(tree.dims[v] for v in t) for t in problem.targets) * BELIEF_BYTES
+        results = 2 * sum(prod(tree.dims[v] for v in t) for t in problem.targets) * CELL_BYTES
         way_back = WayBack(tree, whole.layouts, problem, choose_readings(tree, problem.targets), results)
         planner = planner.with_options(decode=False)
     maker = StageMaker(planner, tree, whole.layouts, nominal_rate, way_back)

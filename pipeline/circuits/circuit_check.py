@@ -16,6 +16,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from ...tasks.steps.number_limits import SAME_SHARE
 from ..api.solve import solve
 from ..errors import BudgetError, ModelError, checks_keywords, counted, logarithm
 from ..gates.circuit import CircuitGraph
@@ -36,8 +37,6 @@ Box = tuple[Array, ...]
 """For each variable of a scope which of its states are in."""
 # Maximum number of codes that use a direct table.
 _SMALL_CODES = 1 << 16
-# Of a logarithm's size and of one rounding a variable: sums of both are computed in different orders.
-_TOLERANCE = 1e-9
 
 
 @dataclass(frozen=True)
@@ -245,7 +244,7 @@ def _model_faults(found: Circuit, model: Model, log10: float, count: int) -> lis
 
 
 def _is_close(a: float, b: float) -> bool:
-    return a == b or (math.isfinite(a) and math.isfinite(b) and abs(a - b) <= _TOLERANCE * max(1.0, abs(b)))
+    return a == b or (math.isfinite(a) and math.isfinite(b) and abs(a - b) <= SAME_SHARE * max(1.0, abs(b)))
 
 
 def _possible(function: Function) -> Function:

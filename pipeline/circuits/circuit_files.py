@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...cluster.memory import default_memory_bytes
+from ...tasks.steps.number_limits import CELL_BYTES
 from ..errors import BucketflowError, FormatError, ModelError, UnreadableError, unreadable, writing
 from ..formats.npz_files import NpzEntry, npz_entries, verify_memory
 from ..formats.text.source import JSON_BYTES, read_source
@@ -37,7 +38,6 @@ Array = NDArray[Any]
 
 _FORMAT = "bucketflow circuit 1"
 _ENDINGS = (".npz", ".nnf", ".ddnnf")
-_ITEM_BYTES = 8
 _ARRAYS = ("indicators", "parameters", "values", "is_sum", "starts", "children")
 
 
@@ -160,7 +160,7 @@ def _needed_bytes(entries: Mapping[str, NpzEntry]) -> int:
     sizes = {name: math.prod(entry.shape) for name, entry in entries.items()}
     nodes = sizes["indicators"] // 2 + sizes["values"] + sizes["is_sum"]
     layers = 0 if in_file else sizes["children"] + nodes
-    return arrays + JSON_BYTES * sizes["header"] + _ITEM_BYTES * (layers + 2 * nodes)
+    return arrays + JSON_BYTES * sizes["header"] + CELL_BYTES * (layers + 2 * nodes)
 
 
 def _read(

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ...tasks.steps.number_limits import LARGEST_INT32
 from ..errors import BucketflowError
 from .ending import guarded
 from .options import json_option
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from ..tuning.whole_models import WholeModels
 
 
-_PRIME = 2**31 - 1
 _DTYPES = ("float64", "int64", "int32", "int16")
 _TREES = "orders and trees"
 _LOOKING_FOR_TREES = frozenset(("rows", "diagram", "search", "mini-buckets", "marginal MAP", "compiled models"))
@@ -173,7 +173,7 @@ def _steps() -> None:
 
     sizes = {0: 64, 1: 64, 2: 64, 3: 4}
     shapes = (((0, 1), (1, 2)), (0, 2)), (((0, 1), (1, 2), (0, 3)), (0, 2, 3)), (((0, 1, 2), (2, 3)), (0, 1))
-    for semiring in (*map(min_plus, _DTYPES), SUM_PRODUCT, mod_sum_product(_PRIME)):
+    for semiring in (*map(min_plus, _DTYPES), SUM_PRODUCT, mod_sum_product(LARGEST_INT32)):
         for inputs, output in shapes:
             tables = [np.ones([sizes[v] for v in scope], semiring.dtype).reshape(-1) for scope in inputs]
             contract(tables, inputs, output, sizes, semiring)
@@ -235,7 +235,7 @@ def _sums() -> None:
 
     model = _grid("markov", 3)
     order = range(len(model.dims))
-    for modulus in (0, _PRIME):
+    for modulus in (0, LARGEST_INT32):
         tables = [(f.scope, np.asarray(f.values) if not modulus else np.ones(f.values.shape)) for f in model.functions]
         SumElimination(model.dims, iter(tables), order, modulus).run(DiagramBudget(1 << 28))
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from ...tasks.compiler.code_cache import compiler_pays
 from ...tasks.incremental.kept_tables import loops_are_loaded
+from ...tasks.steps.number_limits import SAME_SHARE
 from ..answering.question import Names, asked_of
 from ..api.marginals import in_memory
 from ..errors import BudgetError, InternalError, ModelError, checks_keywords, format_bytes, format_count
@@ -34,8 +35,6 @@ from .step_findings import StepFindings, evidence_by_step
 from .walks import ImpossibleError, OptimumWalk, SumWalk, block_steps
 
 Array = NDArray[Any]
-# Tolerated difference between log10 of a path's probability and the sweep's value, relative to its size.
-_TOLERANCE = 1e-9
 
 
 @public
@@ -267,7 +266,7 @@ class DynamicNetwork:
             total += math.fsum(walk.findings.logs_at(start, states)) + _log_of(template, past[-1:], states)
             past = states
             yield StatePath(model, states, -energy / math.log(10), None, template.notes)
-        if not abs(total + energy) <= _TOLERANCE * max(1.0, abs(energy)):
+        if not abs(total + energy) <= SAME_SHARE * max(1.0, abs(energy)):
             raise InternalError(f"the decoded path has ln {total}, the sweeps gave {-energy}")
 
     def _sum_walk_of(self, cases: Cases) -> tuple[SumWalk, tuple[int, ...]]:

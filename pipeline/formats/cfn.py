@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...tasks.steps.number_limits import LARGEST_DECIMAL, LARGEST_DECIMALS
 from ..errors import ModelError
 from ..models.model import FORBIDDEN, Function, Model
 from .cfn_grammar import TOKEN, CfnGlobal, CfnTable, Reader
 from .decimal_costs import (
     BEYOND,
-    MAX_DECIMALS,
     READ_AS_INFINITE,
     Number,
     StoredCosts,
@@ -35,7 +35,6 @@ from .text.source import Source
 from .text.tables import full_table, tuple_table
 from .text.tokens import Tokens
 from .text.written_words import (
-    INFINITE,
     WrittenFile,
     blocks,
     cost_text,
@@ -145,8 +144,8 @@ def _decimals(reader: Reader, tables: Sequence[CfnTable]) -> int:
     defaults = [table.default for table in tables if table.default is not None]
     prices = [p.number for f in reader.tables if isinstance(f, CfnGlobal) and not f.nested for p in costs_of(f.given)]
     decimals = max(decimal_places(part) for part in (bounds, defaults, prices, *(t.costs for t in tables)))
-    if decimals > MAX_DECIMALS:
-        raise reader.tokens.fail(0, f"at most {MAX_DECIMALS} decimals", f"{decimals} decimals")
+    if decimals > LARGEST_DECIMALS:
+        raise reader.tokens.fail(0, f"at most {LARGEST_DECIMALS} decimals", f"{decimals} decimals")
     return decimals
 
 
@@ -304,7 +303,7 @@ def _top(model: Model) -> int | None:
     if (top := written_top(model, ".cfn")) is not None:
         return top
     if model.top is not None and model.top < open_top:
-        raise ModelError(f"the model cannot be written as .cfn, where a top of {INFINITE} and more is infinite")
+        raise ModelError(f"the model cannot be written as .cfn, where a top of {LARGEST_DECIMAL} and more is infinite")
     return open_top if open_top < min(infinite, FORBIDDEN) else None
 
 

@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...tasks.steps.number_limits import LARGEST_INT32
 from ..models.function import state_dtype
 from .decimal_costs import Number, read_numbers
 from .global_functions.global_kinds import KINDS, MOST_NESTED, NESTED, PAIRS
 from .global_functions.global_params import ParamReader, skipped
 from .text.tables import cell_count, first_bad_state
-from .text.tokens import MAX_DOMAIN, Tokens, unquote
+from .text.tokens import Tokens, unquote
 
 TOKEN = re.compile(r'"(?:[^"\\\n]|\\.)*"|[{}\[\]]|[^\s{}\[\],:"]+|"')
 
@@ -174,7 +175,7 @@ class Reader:
         if tokens.peek(at) != "[":
             # an interval has a negative size; its states are its numbers from 0
             interval = tokens.peek(at).startswith("-")
-            low, high = (-MAX_DOMAIN, -1) if interval else (1, MAX_DOMAIN)
+            low, high = (-LARGEST_INT32, -1) if interval else (1, LARGEST_INT32)
             self.dims.append(abs(tokens.integer(at, "a domain size", low, high)))
             self.labels.append(None)
             return at + 1

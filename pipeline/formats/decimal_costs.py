@@ -10,15 +10,13 @@ from decimal import Context, Decimal
 import numpy as np
 from numpy.typing import NDArray
 
+from ...tasks.steps.number_limits import LARGEST_DECIMALS
 from ..models.model import FORBIDDEN
 from .text.tokens import Tokens
 
 Number = int | Decimal
-MAX_DECIMALS = 18
 # A cost of 1e18 or more, before scaling, is meant as infinity, unless the file's own bound is higher.
-_INFINITE_EXPONENT = 18
-# No number of more digits fits 64 bits.
-_LARGEST_EXPONENT = 18
+_INFINITE_EXPONENT = LARGEST_DECIMALS
 _EXACT = Context(prec=80)
 _INTEGERS = re.compile(r"[-+0-9]*")
 
@@ -134,7 +132,7 @@ def scaled_bound(bound: Number, decimals: int, maximize: bool) -> int | None:
         If it does not fit, or forbids everything.
     """
     exact, sign = Decimal(bound), -1 if maximize else 1
-    if exact.is_finite() and _INFINITE_EXPONENT <= exact.adjusted() <= _LARGEST_EXPONENT - decimals:
+    if exact.is_finite() and _INFINITE_EXPONENT <= exact.adjusted() <= LARGEST_DECIMALS - decimals:
         value = sign * int(exact.scaleb(decimals, _EXACT))
         if 0 < value < FORBIDDEN:
             return value
@@ -152,7 +150,7 @@ def _stored(number: Number, decimals: int, sign: int, bound: Number | None) -> i
             return FORBIDDEN
         raise ValueError("a cost that is not infinitely good")
     # first as it is: a number of a million digits takes minutes to become an integer
-    value = FORBIDDEN if exact.adjusted() + decimals > _LARGEST_EXPONENT else sign * int(exact.scaleb(decimals, _EXACT))
+    value = FORBIDDEN if exact.adjusted() + decimals > LARGEST_DECIMALS else sign * int(exact.scaleb(decimals, _EXACT))
     if abs(value) >= FORBIDDEN:
         raise ValueError(f"costs of at most 18 digits (here with {decimals} decimals)")
     return value

@@ -12,6 +12,7 @@ from math import inf
 import numpy as np
 from numpy.typing import NDArray
 
+from ...tasks.steps.number_limits import LARGEST_EXPONENT, LARGEST_INT32
 from ..errors import FormatError, ModelError
 from ..models.bayesian_networks import network_fault
 from ..models.function import Function, dense_function
@@ -19,11 +20,9 @@ from ..models.model import Kind, Model
 from .bayesian.network_checks import Refuse, checked_product
 from .text.source import BLOCK_COMMENT, Source
 from .text.tables import cell_count, every_entry, full_table, take_function, take_functions, take_variables
-from .text.tokens import MAX_DOMAIN, Tokens, WordStream
+from .text.tokens import Tokens, WordStream
 from .text.written_words import WrittenFile
 
-# Exponentials of numbers up to here, and their inverses, are normal numbers.
-_MOST = 700.0
 # Factors beside potentials are functions, each of at most that.
 _MOST_SHIFT = 1e6
 # No entry of a .uai is negative, and no exponent begins a number.
@@ -52,20 +51,20 @@ def exponentials(logs: NDArray[np.float64], shifts: bool) -> tuple[NDArray[np.fl
     """
     finite = logs[logs > -math.inf]
     low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 0.0)
-    if low >= -_MOST and high <= _MOST:
+    if low >= -LARGEST_EXPONENT and high <= LARGEST_EXPONENT:
         return np.exp(logs), 0.0
-    most = _MOST_SHIFT if shifts else _MOST
+    most = _MOST_SHIFT if shifts else LARGEST_EXPONENT
     if max(-low, high) > most:
         raise ValueError(f"natural logarithms from {-most:.0f} to {most:.0f}")
-    if high - low > 2 * _MOST:
-        raise ValueError(f"natural logarithms of a table within {2 * _MOST:.0f} of each other")
+    if high - low > 2 * LARGEST_EXPONENT:
+        raise ValueError(f"natural logarithms of a table within {2 * LARGEST_EXPONENT:.0f} of each other")
     shift = (low + high) / 2
     return np.exp(logs - shift), shift
 
 
 def factors(tokens: Tokens, log: float) -> Iterator[Function]:
     """Yield functions of no variables whose product has this natural logarithm; none for 0."""
-    count = math.ceil(abs(log) / _MOST)
+    count = math.ceil(abs(log) / LARGEST_EXPONENT)
     take_functions(tokens, count, 0)
     for _ in range(count):
         yield dense_function((), np.array(math.exp(log / count)))
@@ -162,8 +161,8 @@ def read_domains(tokens: Tokens, at: int, n_vars: int) -> tuple[int, ...]:
     take_variables(tokens, n_vars)
     dims = tokens.integers(at, at + n_vars, "a domain size")
     for v, size in enumerate(dims):
-        if not 1 <= size <= MAX_DOMAIN:
-            raise tokens.fail(at + v, f"a domain size from 1 to {MAX_DOMAIN}")
+        if not 1 <= size <= LARGEST_INT32:
+            raise tokens.fail(at + v, f"a domain size from 1 to {LARGEST_INT32}")
     return tuple(dims)
 
 

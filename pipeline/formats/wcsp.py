@@ -12,13 +12,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...tasks.steps.number_limits import LARGEST_INT32
 from ..errors import ModelError, printable, shorten
 from ..models.function import greatest_costs, state_dtype
 from ..models.model import FORBIDDEN, Function, Model
 from .global_functions.decomposition import Decomposition, GlobalFunctionError
 from .text.source import Source
 from .text.tables import first_bad_state, take_function, take_rows, take_variables, tuple_table
-from .text.tokens import MAX_DOMAIN, Tokens, WordStream
+from .text.tokens import Tokens, WordStream
 from .text.written_words import WrittenFile, blocks
 
 _SHARED_WHOLE = 3
@@ -226,7 +227,7 @@ def _read_network(tokens: Tokens, at: int, depth: int = 0) -> _WcspReader:
     if at >= len(tokens):
         raise tokens.fail(at, "the name of a problem")
     n_vars = tokens.integer(at + 1, "the number of variables", 0, len(tokens))
-    tokens.integer(at + 2, "the largest domain size", -MAX_DOMAIN if tokens.peek(at + 2).startswith("-") else 0)
+    tokens.integer(at + 2, "the largest domain size", -LARGEST_INT32 if tokens.peek(at + 2).startswith("-") else 0)
     n_functions = tokens.integer(at + 3, "the number of functions", 0, len(tokens))
     top = tokens.integer(at + 4, "the top cost", 0)
     reader = _WcspReader(tokens, _domains(tokens, at + 5, n_vars), top, at + 5 + n_vars, depth)
@@ -237,7 +238,8 @@ def _read_network(tokens: Tokens, at: int, depth: int = 0) -> _WcspReader:
 
 def _notes(reader: _WcspReader) -> Iterator[str]:
     """Say where the file contradicts itself."""
-    said, largest = abs(reader.tokens.integer(2, "the largest domain size", -MAX_DOMAIN)), max(reader.dims, default=0)
+    said = abs(reader.tokens.integer(2, "the largest domain size", -LARGEST_INT32))
+    largest = max(reader.dims, default=0)
     if reader.unlike:
         yield (
             f"shared functions are reused {reader.unlike} times with another default cost: as in toulbar2, this cost "
@@ -253,8 +255,8 @@ def _domains(tokens: Tokens, at: int, n_vars: int) -> tuple[int, ...]:
     take_variables(tokens, n_vars)
     dims = tokens.integers(at, at + n_vars, "a domain size")
     for v, size in enumerate(dims):
-        if not 1 <= abs(size) <= MAX_DOMAIN:
-            raise tokens.fail(at + v, f"a domain size from 1 to {MAX_DOMAIN}")
+        if not 1 <= abs(size) <= LARGEST_INT32:
+            raise tokens.fail(at + v, f"a domain size from 1 to {LARGEST_INT32}")
     return tuple(map(abs, dims))
 
 

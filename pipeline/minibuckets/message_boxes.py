@@ -15,6 +15,7 @@ from itertools import accumulate, product
 from typing import Final
 
 from ...storage.spec import TableSpec
+from ...tasks.steps.number_limits import CELL_BYTES
 from ..errors import BudgetError, format_bytes
 from .partition import MiniBucket, Partition, Scope
 
@@ -25,7 +26,7 @@ _MESSAGE_COPIES: Final = 2
 
 #: All messages are files of this table. Its first axis, treated as a variable, is the number of the message.
 TABLE, NUMBER = "messages", -1
-_DTYPE, _ITEMSIZE = "float64", 8
+_DTYPE = "float64"
 
 
 @dataclass(frozen=True)
@@ -107,7 +108,7 @@ class _Boxes:
 
     def small(self) -> tuple[int, int]:
         """The largest size so that messages up to it fit their share of memory, and the cells of these."""
-        room = self.memory_bytes // (_HELD_PART * _ITEMSIZE)
+        room = self.memory_bytes // (_HELD_PART * CELL_BYTES)
         sizes = sorted(self.cells[self.first :])
         ends = [i for i, after in enumerate([*sizes[1:], math.inf]) if after > sizes[i]] if sizes else []
         totals = list(accumulate(sizes))
@@ -126,9 +127,9 @@ class _Boxes:
             tuple(reversed(fixed)),
             tuple(self.spec(number) for number in messages),
             self.held_cells,
-            _ITEMSIZE * (self.standing + self.peak),
-            _ITEMSIZE * sum(self.cells[number] for number in messages),
-            _ITEMSIZE * self.read,
+            CELL_BYTES * (self.standing + self.peak),
+            CELL_BYTES * sum(self.cells[number] for number in messages),
+            CELL_BYTES * self.read,
         )
 
     def spec(self, number: int) -> TableSpec:
@@ -163,7 +164,7 @@ class _Boxes:
         while True:
             needs = [self.need(mini, {*shared, *more}) for mini, more in zip(minis, own, strict=True)]
             beside = (2 * len(minis) + 4) * self.size(common, shared) if len(minis) > 1 else 0
-            if _ITEMSIZE * (self.standing + beside + max(needs)) <= self.memory_bytes:
+            if CELL_BYTES * (self.standing + beside + max(needs)) <= self.memory_bytes:
                 self.peak = max(self.peak, beside + max(needs))
                 return shared, own
             largest = needs.index(max(needs))
@@ -172,7 +173,7 @@ class _Boxes:
             elif free := self.free(minis[largest].message, minis[0].variable, (*common, *own[largest])):
                 own[largest].append(_preferred(free, cut))
             else:
-                raise self.refusal(_ITEMSIZE * (self.standing + beside + max(needs)))
+                raise self.refusal(CELL_BYTES * (self.standing + beside + max(needs)))
 
     def need(self, mini: MiniBucket, fixed: Collection[int]) -> int:
         """Cells that a box of a mini-bucket reads and makes."""

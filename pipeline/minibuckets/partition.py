@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-Scope = tuple[int, ...]
+from ...tasks.steps.number_limits import CELL_BYTES
 
-_ITEMSIZE = 8
+Scope = tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class Partition:
     @cached_property
     def kept_bytes(self) -> int:
         """Bytes of an elimination that keeps all its tables, with the working memory of its largest bucket."""
-        return _ITEMSIZE * (sum(map(self._size, self.scopes)) + max(map(self._work, self.buckets), default=0))
+        return CELL_BYTES * (sum(map(self._size, self.scopes)) + max(map(self._work, self.buckets), default=0))
 
     @cached_property
     def live_bytes(self) -> int:
@@ -118,7 +118,7 @@ class Partition:
             peak = max(peak, live + self._work(bucket))
             live -= sum(self._size(self.scopes[t]) for mini in bucket for t in mini.tables if t >= originals)
             message += len(bucket)
-        return _ITEMSIZE * peak
+        return CELL_BYTES * peak
 
     def shared(self, bucket: Sequence[MiniBucket]) -> Scope:
         """Return the variables that all mini-buckets of a bucket have, in the order of their axes."""

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ...tasks.compiler.code_cache import compiler_pays
+from ...tasks.steps.number_limits import OUTWARD_SHARE
 from ...tasks.steps.ordered_sum import ordered_sum
 from ...tasks.steps.semiring import LOG_SUM, MIN_PLUS, Semiring
 from ..cost_networks.cost_network import CostTable, States, Units, cost_network
@@ -21,8 +22,6 @@ from .partition import Partition
 from .run_boxes import Found, Spilling, least_total, log_sum
 
 Stop = Callable[[], bool]
-
-_EPSILON = 2.0**-50
 
 
 @dataclass(frozen=True)
@@ -168,7 +167,7 @@ class SumBounds:
         self.best = OptimumBounds(network, None, means)
         self.means = means
         self.lower, self.upper = -math.inf, math.inf
-        self.slack = _EPSILON * ordered_sum(_logarithms_size(network, leaf) for leaf in network.leaves)
+        self.slack = OUTWARD_SHARE * ordered_sum(_logarithms_size(network, leaf) for leaf in network.leaves)
 
     @property
     def closed(self) -> bool:
@@ -206,7 +205,7 @@ class SumBounds:
         assert self.best.total is not None
         units = self.best.units
         energy = units.base + units.unit * (self.best.total + units.above)
-        return energy + _EPSILON * abs(energy)
+        return energy + OUTWARD_SHARE * abs(energy)
 
 
 def _logarithms_size(network: Network, leaf: Leaf) -> float:

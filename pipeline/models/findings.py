@@ -13,12 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...tasks.steps.number_limits import SAME_SHARE
 from ..errors import InternalError, ModelError
 from .bayesian_networks import children_fault, cycle_fault, row_sums
 from .model import Model
-
-# Maximum amount that rounding adds to a log10.
-_ROUNDED_LOG10 = 1e-9
 
 
 def check_log10(model: Model, log10: float | None, likelihoods: Iterable[NDArray[Any]] = ()) -> None:
@@ -38,10 +36,10 @@ def check_log10(model: Model, log10: float | None, likelihoods: Iterable[NDArray
     InternalError
         If the logarithm is above 0 by more than rows sum to more than 1, and rounding.
     """
-    if model.kind != "bayes" or log10 is None or log10 <= _ROUNDED_LOG10:
+    if model.kind != "bayes" or log10 is None or log10 <= SAME_SHARE:
         return
     most = most_log10(model, likelihoods)
-    if most is not None and log10 > max(most, 0.0) + _ROUNDED_LOG10:
+    if most is not None and log10 > max(most, 0.0) + SAME_SHARE:
         raise InternalError(f"evidence has the probability 10^{log10:.9g}, which is more than 1")
 
 

@@ -12,11 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...tasks.steps.number_limits import LARGEST_DECIMALS
 from ..errors import ModelError
 from .function import FORBIDDEN, Function
-
-# Integers of 64 bits have no more.
-_MOST_DECIMALS = 18
 
 
 def stored_costs(kind: str, functions: Sequence[Function], top: Any) -> tuple[Sequence[Function], Any, int]:
@@ -80,7 +78,7 @@ def decimal_functions(functions: Sequence[Function], top: Any) -> tuple[list[Fun
     bound = None if top is None else _bound(top)
     distinct = {x for parts in given for numbers, _ in parts for x in numbers if x is not None}
     decimals = max([max(0, -int(x.normalize().as_tuple().exponent)) for x in (*distinct, bound or Decimal())])
-    if decimals > _MOST_DECIMALS or any(abs(int(x.scaleb(decimals))) >= FORBIDDEN for x in distinct):
+    if decimals > LARGEST_DECIMALS or any(abs(int(x.scaleb(decimals))) >= FORBIDDEN for x in distinct):
         raise ModelError(
             f"costs with {decimals} decimals do not fit integers of 64 bits; round them, as numpy.round(costs, 6) does"
         )

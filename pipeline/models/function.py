@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...tasks.rows.keys import Keys
+from ...tasks.steps.number_limits import FAR_INTEGER
 from ..public_names import public
 
 # Dense tables of at least this many cells may be kept by rows.
@@ -348,8 +349,6 @@ def _packed(rows: NDArray[Any]) -> NDArray[np.uint64]:
 # Most functions are small, and what takes time is each operation.
 
 Numbers = NDArray[Any]
-# No dense function has as many values as this.
-_BEYOND = 1 << 62
 
 
 @dataclass(frozen=True, eq=False)
@@ -386,13 +385,13 @@ class Scopes:
         domains = np.array(dims, np.intp)
         sizes = domains[variables]
         steps = np.ones_like(variables)
-        widest = math.log2(_BEYOND) / math.log2(max(2, max(dims, default=2)))
+        widest = math.log2(FAR_INTEGER) / math.log2(max(2, max(dims, default=2)))
         for arity in {len(scope) for scope in scopes if len(scope) > 1}:
             places = starts[:-1][arities == arity, np.newaxis] + np.arange(arity)
             own = sizes[places]
             steps[places[:, :-1]] = own[:, :0:-1].cumprod(axis=1)[:, ::-1]
             if arity >= widest:
-                steps[places[own.prod(axis=1, dtype=np.float64) > _BEYOND]] = _BEYOND
+                steps[places[own.prod(axis=1, dtype=np.float64) > FAR_INTEGER]] = FAR_INTEGER
         by_rows = np.array([function.rows is not None for function in functions], bool)
         return cls(_narrow(starts), _narrow(variables), _narrow(steps), _narrow(domains), by_rows)
 

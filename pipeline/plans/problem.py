@@ -6,13 +6,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from ...tasks.steps.number_limits import FAR_INTEGER
 from ...tasks.steps.semiring import Semiring
 from ..models.query import TreeKind
 from ..orders.tried_orders import OrderName
 from ..trees.tree import Target
 
-UNLIMITED_BYTES: Final = 1 << 62
-"""The budget of a plan that may need whatever it needs."""
+UNLIMITED_BYTES: Final = FAR_INTEGER
+"""The budget of a plan that may use any amount of memory."""
 
 
 @dataclass(frozen=True)

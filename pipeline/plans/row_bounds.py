@@ -16,6 +16,7 @@ from math import exp, inf, log, prod
 from typing import Final
 
 from ...tasks.rows.keys import Keys
+from ...tasks.steps.number_limits import LARGEST_EXPONENT
 from ...tasks.steps.ordered_sum import ordered_sum
 from ...tasks.steps.row_policy import RowPolicy
 from ...tasks.steps.step import Step
@@ -26,7 +27,6 @@ from .plan import Plan
 
 #: Bytes of a row of a leaf table while it is made: packed, in order, and sorted.
 LEAF_ROW_BYTES: Final = 136
-_LARGEST_LOG: Final = 700.0
 # Minimum seconds of a sparse sweep: to build a leaf table, and to run a step.
 _LEAF_SECONDS: Final = 5e-5
 _STEP_SECONDS: Final = 1e-4
@@ -77,7 +77,7 @@ def _expected(tree: Tree, leaf_rows: Sequence[int]) -> tuple[dict[frozenset[int]
             rows = min(rows + count - max(min(rows, shared), min(count, shared)), ordered_sum([logs[v] for v in scope]))
         tables.append((frozenset(out), min(rows, ordered_sum([logs[v] for v in out]))))
         looped = ordered_sum([logs[v] for v in scope]) - log(_CELLS_OF_A_ROW)
-        work += exp(min(rows, looped, _LARGEST_LOG))
+        work += exp(min(rows, looped, LARGEST_EXPONENT))
     return dict(tables), work
 
 
@@ -129,7 +129,7 @@ def with_row_bounds(plan: Plan, leaf_rows: Sequence[int], *, decode: bool, rates
         joined = most_rows([*dict.fromkeys(v for scope in step.input_axes for v in scope)], inputs, sizes)
         keys = Keys(tuple(step.axes), tuple([sizes[v] for v in step.axes]))
         stored += most_stored_bytes(min(joined, MOST_BOXES * bounds[step.node]), keys, plan.itemsize)
-        rows = int(exp(min(likely.get(frozenset(step.axes), _LARGEST_LOG), _LARGEST_LOG)))
+        rows = int(exp(min(likely.get(frozenset(step.axes), LARGEST_EXPONENT), LARGEST_EXPONENT)))
         expected += most_stored_bytes(min(rows, bounds[step.node]), keys, plan.itemsize)
         cells = min(step.lowered.cells, _CELLS_OF_A_ROW * joined)
         seconds += cells / rates.cells_per_second if cells < 1 << 900 else inf

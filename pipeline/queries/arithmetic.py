@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...tasks.boxes.codecs import Codec
+from ...tasks.steps.number_limits import EXACT_INTEGER
 from ...tasks.steps.semiring import SUM_PRODUCT, Semiring, min_plus
 from ...tasks.sweeps.scaled import QuickSumProduct, Scaled, SumProduct
 from ...tasks.sweeps.sweep import Algebra, Plain
@@ -39,8 +40,6 @@ T = TypeVar("T")
 # How far the probability of a decoded assignment may be from the swept optimum, in log10, relative to their
 # size: each of thousands of additions rounds by 1e-16.
 _LOG_TOLERANCE = 1e-10
-# float64 holds all integers up to here.
-_EXACT = 1 << 53
 # Inputs that may be added before a kernel clamps to the saturating infinity: more would need wider integers.
 MAX_INPUTS = 4
 
@@ -157,7 +156,7 @@ class CostOptimum(Least):
     @property
     def fits_doubles(self) -> bool:
         """Whether doubles hold every total that is allowed; larger ones stay larger when they are rounded."""
-        return self.scale.bound < _EXACT
+        return self.scale.bound < EXACT_INTEGER
 
     def checked(self, states: Sequence[int], fixed: int, total: int) -> Result:
         """Compare costs, exactly."""

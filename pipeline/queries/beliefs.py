@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...tasks.boxes.codecs import Codec, PlainCodec, ScaledCodec
+from ...tasks.steps.number_limits import FAR_INTEGER
 from ...tasks.steps.semiring import Semiring
-from ...tasks.sweeps.beliefs import UNREACHABLE, above_least, normalised
+from ...tasks.sweeps.beliefs import above_least, normalised
 from ...tasks.sweeps.scaled import LOOSE, LOWEST, Scaled
 from ..errors import InternalError
 from ..preprocessing.leaf_groups import Cells, LeafGroup, made_together
@@ -127,7 +128,7 @@ class LeastCombiner:
 
     def __init__(self, shapes: Mapping[Target, tuple[int, ...]], semiring: Semiring) -> None:
         self._infinity, self._exact = semiring.zero, semiring.saturates
-        self._beyond = UNREACHABLE if self._exact else math.inf
+        self._beyond = FAR_INTEGER if self._exact else math.inf
         self._tables = {target: np.full(shape, self._beyond) for target, shape in shapes.items()}
         self._best: Any = math.inf
 
@@ -139,7 +140,7 @@ class LeastCombiner:
         """Return a table above its least entry; a device holds integers in doubles."""
         above = above_least(table, self._infinity)[1]
         if self._exact and above.dtype.kind == "f":
-            return np.where(above < math.inf, above, UNREACHABLE).astype(np.int64)
+            return np.where(above < math.inf, above, FAR_INTEGER).astype(np.int64)
         return above
 
     def add(self, total: Any, tables: Mapping[Target, tuple[Array, Where]]) -> None:

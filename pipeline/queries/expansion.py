@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...tasks.sweeps.beliefs import UNREACHABLE
+from ...tasks.steps.number_limits import EXACT_INTEGER, FAR_INTEGER
 from ..models.findings import likelihoods
 from ..models.model import Model
 from ..preprocessing.preprocess import Network
@@ -19,9 +19,6 @@ from .arithmetic import Arithmetic, CostOptimum
 from .beliefs import BeliefRequest, Beliefs, local_part
 
 Array = NDArray[Any]
-
-# float64 holds all integers up to here.
-_EXACT = 1 << 53
 
 
 def dressed(
@@ -112,11 +109,11 @@ def costs_above(model: Model, above: Array, least: int) -> Array:
     ndarray
         float64 where that holds every value; else of objects, each as :meth:`~.Model.objective` returns it.
     """
-    cap = UNREACHABLE if model.top is None else min(model.top - least, UNREACHABLE)
+    cap = FAR_INTEGER if model.top is None else min(model.top - least, FAR_INTEGER)
     possible = above < cap
     infinite = -math.inf if model.maximize else math.inf
     greatest = max(abs(least), abs(least + int(above.max(where=possible, initial=0))))
-    if greatest <= _EXACT:
+    if greatest <= EXACT_INTEGER:
         scaled = (above + least) / 10.0**model.decimals
         return np.where(possible, -scaled if model.maximize else scaled, infinite)
     costs = [
@@ -167,7 +164,7 @@ def expanded(
     if len(variables) == 1 and not max_marginals and variables[0] not in network.local and variables[0] not in findings:
         return network.uniform(variables)[variables[0]]
     costs = max_marginals and network.model.kind == "cost"
-    outside: float = UNREACHABLE if costs else math.inf if max_marginals else 0.0
+    outside: float = FAR_INTEGER if costs else math.inf if max_marginals else 0.0
     target = local_part(network, variables)
     if len(variables) == len(target) == 1:
         (v,), table = variables, tables[target]

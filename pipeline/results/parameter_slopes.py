@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...tasks.steps.number_limits import LEAST_FACTOR, SAME_SHARE
 from ..errors import ModelError, counted, rounded_sum
 from ..models.frames import Tabled
 from ..models.model import Model
@@ -20,10 +21,6 @@ from .asked import AskedOf
 Array = NDArray[np.float64]
 # Maximum number of printed parameters; the parameters with the largest effect are printed.
 _LISTED = 1000
-# Relative tolerance for a value outside the range that a posterior allows.
-_ROUNDING = 1e-9
-# Below this probability of the evidence, relative to the requested probability, parts of sums may be below all floats.
-_LEAST = 1e-290
 
 
 @dataclass(frozen=True)
@@ -102,7 +99,7 @@ class Parameter:
     def posterior_at(self, value: float) -> float:
         """Return the posterior with another value of the entry; NaN where the evidence is impossible then."""
         evidence = self.evidence.at(value)
-        if self.exact is not None and not _LEAST < evidence < float("inf"):
+        if self.exact is not None and not LEAST_FACTOR < evidence < float("inf"):
             return self.exact(value)
         return float(min(max(self.joint.at(value) / evidence, 0.0), 1.0)) if evidence > 0.0 else float("nan")
 
@@ -113,7 +110,7 @@ class Parameter:
             return None
         value = -(self.joint.at(0.0) - posterior * self.evidence.at(0.0)) / slope
         most = 1.0 if self.shares else float("inf")
-        return min(max(value, 0.0), most) if -_ROUNDING <= value <= most + _ROUNDING else None
+        return min(max(value, 0.0), most) if -SAME_SHARE <= value <= most + SAME_SHARE else None
 
 
 @public

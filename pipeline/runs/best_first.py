@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...tasks.steps.number_limits import SAME_SHARE
 from ..queries.arithmetic import CostOptimum, EnergyOptimum
 from ..trees.memory import leaf_bytes
 from .run import Run
@@ -20,8 +21,6 @@ from .slices import Slices, group_totals
 if TYPE_CHECKING:
     from ..minibuckets.slice_bounds import SliceBounds
 
-# Relative rounding error of sums of logarithms.
-_ROUNDING = 1e-9
 _LOG = logging.getLogger(__name__)
 
 
@@ -61,8 +60,8 @@ def bounds_of(run: Run[Any], seed: int = 0) -> SliceBounds | None:
     known = units.base - offset + units.unit * (found.known + units.above)
     if isinstance(arithmetic, EnergyOptimum):
         some = least < np.inf
-        least[some] -= _ROUNDING * (1 + abs(least[some]))
-        known += _ROUNDING * (1 + abs(known))
+        least[some] -= SAME_SHARE * (1 + abs(least[some]))
+        known += SAME_SHARE * (1 + abs(known))
     elif arithmetic.scale.cap is not None:
         known = min(known, float(arithmetic.scale.cap - 1))
     return SliceBounds(least, known)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...storage.spec import TableSpec
-from ...tasks.sweeps.beliefs import UNREACHABLE
+from ...tasks.steps.number_limits import FAR_INTEGER
 from ..plans.problem import sliced_dims
 from ..queries.beliefs import Beliefs, place
 from ..trees.tree import Target
@@ -52,7 +52,7 @@ def _stage_beliefs(boxes: BoxRun[Any], index: int, spec: TableSpec) -> dict[Targ
         start = len(combiners)
         for weight, (target, combiner) in zip(values[0], combiners.items(), strict=False):
             cells = prod(sizes[v] for v in target)
-            if np.isfinite(weight) and weight != UNREACHABLE:
+            if np.isfinite(weight) and weight != FAR_INTEGER:
                 combiner.add(weight.item(), {target: (values[0, start : start + cells], place(target, states))})
             start += cells
     return {target: combiner.beliefs().tables[target] for target, combiner in combiners.items()}

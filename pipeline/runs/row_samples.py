@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...tasks.rows.relation import Relation, Table, from_dense
+from ...tasks.steps.number_limits import LARGEST_EXPONENT
 from ...tasks.steps.ordered_sum import ordered_sum
 from ...tasks.steps.row_policy import RowPolicy
 from ...tasks.steps.semiring import LOG_SUM, Semiring
@@ -31,7 +32,6 @@ _MOST_LEAF_ROWS: Final = 1 << 16
 # If two samples share fewer rows, the number of joined rows is not estimated.
 _FEWEST_ROWS: Final = 24
 
-_LARGEST_LOG: Final = 700.0
 States = NDArray[np.uint64]
 
 
@@ -231,14 +231,14 @@ class _Samples:
         return TableSample(axes, np.concatenate([left.at(at), there]), rows, left.hashed or right.hashed, share)
 
     def _cells(self, axes: Iterable[int]) -> float:
-        return exp(min(ordered_sum([self.logs[v] for v in axes]), _LARGEST_LOG))
+        return exp(min(ordered_sum([self.logs[v] for v in axes]), LARGEST_EXPONENT))
 
     def _independent(self, inputs: Sequence[TableSample]) -> float:
         """Return how many rows a join has if its inputs know nothing of each other."""
         densities = ordered_sum(
             log(max(one.rows, 1e-300)) - ordered_sum([self.logs[v] for v in one.axes]) for one in inputs
         )
-        return exp(min(ordered_sum([self.logs[v] for v in _scope(inputs)]) + densities, _LARGEST_LOG))
+        return exp(min(ordered_sum([self.logs[v] for v in _scope(inputs)]) + densities, LARGEST_EXPONENT))
 
     def _hashes(self, states: States, axes: Sequence[int], variables: Sequence[int]) -> NDArray[np.float64]:
         """Return a number from 0 to 1 for each row, the same for the same states of some variables in any table."""

@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 from ...tasks.steps.axes import mask_key, mask_of
 from ...tasks.steps.caches import Remembered
 from ...tasks.steps.lowering import SMALL_CELLS, Lowered
+from ...tasks.steps.number_limits import SAME_SHARE
 from ...tasks.steps.ordered_sum import ordered_sum
 from ...tasks.steps.products import pays
 from ...tasks.steps.row_order import MERGED_CELLS, SPREAD_CELLS
@@ -28,7 +29,6 @@ from .tree import Sizer, Tree, sizer_of
 STORED_CELLS = 8192
 #: Lowering merges inputs up to this part of the cells of a step.
 _MERGED_SHARE = 16
-_EPSILON = 1e-9
 #: Rates refer to loops that read two tables.
 _READS_RATED = 2
 #: Cost of joining small inputs before the loops, in cells of a loop, for each input and cell of its join.
@@ -321,7 +321,7 @@ def _reading(sizer: Sizer, inputs: Sequence[int], sizes: Sequence[int], cells: i
     near = [size for size in sizes if limit < size <= most]
     union = reduce(or_, [inputs[i] for i in small], 0)
     size, large = sizer.log(union), len(inputs) - len(small)
-    merged = ceil(size / log2(SPREAD_CELLS) - _EPSILON) if size > log2(MERGED_CELLS) + _EPSILON else 0
+    merged = ceil(size / log2(SPREAD_CELLS) - SAME_SHARE) if size > log2(MERGED_CELLS) + SAME_SHARE else 0
     reads = max(2, large + min(len(small), merged))
     joins = joined = joined_cells = 0.0
     if merged and len(small) > _FEW_READ:
@@ -347,7 +347,7 @@ def _joins(sizer: Sizer, inputs: Sequence[int], largest: float) -> tuple[float, 
     members: list[int] = []
     for mask in some:
         for j, union in enumerate(joins):
-            if union | mask == union or sizer.log(union | mask) <= largest + _EPSILON:
+            if union | mask == union or sizer.log(union | mask) <= largest + SAME_SHARE:
                 joins[j] = union | mask
                 members[j] += 1
                 break

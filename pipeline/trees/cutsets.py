@@ -30,10 +30,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...tasks.steps.caches import Remembered
+from ...tasks.steps.number_limits import SAME_SHARE
 from .costs import GPU_RATES, KernelRates, Rates, sized_work, step_seconds
 from .tree import Sizer, Tree, sizer_of
 
-_EPSILON = 1e-9
 # A greedy choice with 2^this times too many slices cannot become small enough by removing variables.
 _DROPPED = 10.0
 #: Attempts to improve a greedy choice.
@@ -86,7 +86,7 @@ class _Incidence:
 
     def __init__(self, tree: Tree, rates: Rates, itemsize: int, log_limit: float) -> None:
         found, log_dims = _tables_of(tree, rates, itemsize), np.log2(np.array(tree.dims, dtype=np.float64))
-        large = found.log_sizes > log_limit + _EPSILON
+        large = found.log_sizes > log_limit + SAME_SHARE
         self.log_limit = log_limit
         self.variables = np.flatnonzero(found.scopes[large].any(axis=0) & (log_dims > 0))
         self.logs = log_dims[self.variables]
@@ -145,7 +145,7 @@ class _Incidence:
         If this takes many more than 2^``log_most`` slices, the candidates added so far are returned.
         """
         sliced = set(start)
-        allowed = self.log_limit + _EPSILON
+        allowed = self.log_limit + SAME_SHARE
         sizes, log_step = self.under(sliced)
         while (sizes > allowed).any():
             v = self.choose(sliced, (sizes, log_step), rng)
@@ -187,7 +187,7 @@ def slice_tree(
         Where a greedy choice takes more, it is not improved; where it takes many more, it ends before it suffices.
     """
     incidence = _Incidence(tree, rates or Rates(), itemsize, log2(max(max_table_cells, 1)))
-    rng, log_most = np.random.default_rng(seed), log2(most_slices) + _EPSILON
+    rng, log_most = np.random.default_rng(seed), log2(most_slices) + SAME_SHARE
     best = incidence.complete((), log_most)
     if incidence.log_count(best) > log_most:
         rounds = 0
@@ -197,7 +197,7 @@ def slice_tree(
         removed = rng.choice(sorted(best), size=min(count, len(best)), replace=False)
         trial = incidence.complete(best - {int(v) for v in removed}, log_most, rng)
         work = incidence.log_work(trial)
-        if work < best_work - _EPSILON and incidence.log_count(trial) <= log_most:
+        if work < best_work - SAME_SHARE and incidence.log_count(trial) <= log_most:
             best, best_work = trial, work
     return frozenset(int(incidence.variables[v]) for v in best)
 

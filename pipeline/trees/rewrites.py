@@ -13,6 +13,7 @@ from math import log2
 from operator import itemgetter
 from typing import Final
 
+from ...tasks.steps.number_limits import SAME_SHARE
 from ...tasks.steps.ordered_sum import ordered_sum
 from ...tasks.steps.products import LEAST
 from .costs import Rates, step_prices
@@ -22,7 +23,6 @@ from .tree_policy import TreePolicy
 # Maximum inputs of a step after its inputs were joined beforehand.
 _FEW_INPUTS: Final = 3
 
-_EPSILON = 1e-9
 
 _Group = tuple[list[int], int]
 """Some inputs and the union of their scopes."""
@@ -91,7 +91,7 @@ def with_joined_inputs(tree: Tree, sizer: Sizer, rates: Rates, itemsize: int) ->
 def _grouped(groups: Sequence[_Group], sizer: Sizer, limit: int, wanted: int) -> list[_Group]:
     """Group inputs with small joins: the smallest goes where it enlarges the join least, as far as the limit."""
     log = sizer.log
-    largest = log2(max(limit, 1)) + _EPSILON
+    largest = log2(max(limit, 1)) + SAME_SHARE
     done: list[_Group] = []
     open_groups = sorted(((log(mask), members, mask) for members, mask in groups), key=itemgetter(0))
     while open_groups and len(open_groups) + len(done) > wanted:

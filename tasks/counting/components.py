@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..compiler.jit import njit
+from ..steps.number_limits import HASH_FACTOR
 from .count_state import (
     ENTRIES,
     ENTRY_NODE,
@@ -26,8 +27,6 @@ from .count_state import (
     ComponentCache,
     CountState,
 )
-
-_FACTOR = 0x5851F42D4C957F2D
 
 
 @njit(nogil=True)
@@ -94,7 +93,7 @@ def hash_of(state: CountState, p: int) -> int:
     """Return the hash of a part, int64."""
     found = state.part_middle[p] - state.part_first[p]
     for k in range(state.part_first[p], state.part_first[p + 1]):
-        found = (found ^ state.store[k]) * _FACTOR
+        found = (found ^ state.store[k]) * HASH_FACTOR
         found ^= (found >> 32) & 0xFFFFFFFF
     return int(found)
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from ..steps.number_limits import FAR_INTEGER
 from .diagram import (
     EDGES,
     EXHAUSTED,
@@ -30,8 +31,6 @@ Integers = NDArray[np.int64]
 
 #: Budget that leaves out nothing but what is forbidden.
 UNLIMITED = FORBIDDEN - 1
-#: The least pruned value if nothing was pruned.
-NOTHING = 1 << 62
 #: Bytes of a state that becomes a node: its number and weight, those of the level below, and a growing table of nodes.
 _MERGED_BYTES = 72
 
@@ -62,7 +61,7 @@ class Summed:
 
     diagram: Diagram | None
     constant: int
-    left_out: int = NOTHING
+    left_out: int = FAR_INTEGER
     edges: int = 0
 
     @property
@@ -163,7 +162,7 @@ class Join:
         diagram, least = self._merge.run(limits)
         left_out, edges = int(self._counts[LEFT_OUT]), int(self._counts[EDGES])
         constant = self._constant
-        return Summed(diagram, constant + least, left_out + constant if left_out < NOTHING else NOTHING, edges)
+        return Summed(diagram, constant + least, left_out + constant if left_out < FAR_INTEGER else FAR_INTEGER, edges)
 
     def _expanded(self, limits: Limits) -> Integers:
         """Reach all states; return the least sums from the states of the lowest level on."""
@@ -227,7 +226,7 @@ class _Merge:
 def _counts(level: int, front: int) -> Integers:
     """Return the counts of loops that continue with a level of ``front`` states."""
     counts = np.zeros(8, np.int64)
-    counts[LEVEL], counts[FRONT], counts[LEFT_OUT] = level, front, NOTHING
+    counts[LEVEL], counts[FRONT], counts[LEFT_OUT] = level, front, FAR_INTEGER
     return counts
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..steps.number_limits import LEAST_FACTOR
 from . import sum_product_loops
 from .diagram import Diagram, Pairing, align, packed
 from .hashing import turn
@@ -132,7 +133,7 @@ def from_table(scope: Integers, values: NDArray[Any], means: Means) -> Factor:
         raise NoRoomError
     pairing, child = levels_of(scope, values.shape)
     low = np.ascontiguousarray(values, np.float64).reshape(-1)
-    if not means.modulus and ((low > 0.0) & (low < sum_product_loops.SMALLEST)).any():
+    if not means.modulus and ((low > 0.0) & (low < LEAST_FACTOR)).any():
         raise VanishedError
     counts = np.zeros(sum_product_loops.N_COUNTS, np.int64)
     counts[sum_product_loops.LEVEL] = len(scope)

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..compiler.jit import njit
+from ..steps.number_limits import LEAST_FACTOR
 from .diagram import Diagram, Pairing, crossing
 from .hashing import filled, longer, node_of, place, rehashed, wider
 
@@ -22,8 +23,6 @@ from .hashing import filled, longer, node_of, place, rehashed, wider
 LEVEL, FRONT, EDGES, EXHAUSTED, VANISHED, MOVED, KNOWN = 0, 1, 2, 3, 4, 5, 6
 N_COUNTS = 7
 
-#: Products of two positive floats below this may have lost their last bits.
-SMALLEST = 1e-290
 # Floats whose bits are nearer than this, as integers, are one; they are looked up by cells twice as wide.
 _NEAR = 64
 _CELL = 7
@@ -50,7 +49,7 @@ def _times(a: Any, b: Any, modulus: int, counts: Any) -> Any:
     if modulus:
         return np.float64((np.int64(a) * np.int64(b)) % modulus)
     product = a * b
-    if product < SMALLEST and a > 0.0 and b > 0.0:
+    if product < LEAST_FACTOR and a > 0.0 and b > 0.0:
         counts[VANISHED] = 1
     return product
 
@@ -283,7 +282,7 @@ def _merge_level(
                 w = _times(w, inverses[s], modulus, counts)
             elif w != 0.0:
                 w /= my_low[s]
-                if w < SMALLEST:
+                if w < LEAST_FACTOR:
                     counts[VANISHED] = 1
             weight[row + v] = w
             if not modulus and w != 0.0 and w != 1.0:

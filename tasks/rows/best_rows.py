@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from ..steps.number_limits import SAME_SHARE
 from ..steps.ordered_sum import ordered_sum
 from ..steps.row_policy import RowPolicy
 from ..steps.semiring import Semiring
@@ -22,9 +23,6 @@ from .relation import Dense, Relation, Table, from_dense, on_host, restricted
 # made. With little memory the number is smaller, but at least the second number.
 _BEST_JOINT_STATES: Final = 1 << 18
 _BEST_LEAST_STATES: Final = 1 << 8
-
-# Sums in another order differ by less than this part of their terms.
-_ROUNDING: Final = 1e-9
 
 
 def fixed(table: Any, axes: Sequence[int], sizes: Sequence[int], states: Mapping[int, int]) -> Table:
@@ -70,7 +68,7 @@ def _part_of_sums(tables: Sequence[Table], semiring: Semiring, most: float) -> l
     total = ordered_sum(least)
     if not isfinite(total):
         return [*tables]
-    rounding = _ROUNDING * (abs(most) + ordered_sum(map(abs, least)))
+    rounding = SAME_SHARE * (abs(most) + ordered_sum(map(abs, least)))
     return [_at_most(table, most - total + own + rounding, semiring) for table, own in zip(tables, least, strict=True)]
 
 

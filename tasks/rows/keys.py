@@ -13,9 +13,10 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from ..steps.number_limits import WORD_ONES
+
 #: One bit of every word stays free: signed and unsigned comparisons agree.
 WORD_BITS = 63
-_ONES = (1 << 64) - 1
 
 Words = NDArray[np.uint64]
 
@@ -69,7 +70,7 @@ class Keys:
 
     def mask(self, without: Sequence[int] = ()) -> Words:
         """Return a key with ones everywhere but in the fields of some variables, ``(words,) uint64``."""
-        words = [_ONES] * self.n_words
+        words = [WORD_ONES] * self.n_words
         for v in without:
             word, shift, bits = self.fields[v]
             words[word] &= ~(((1 << bits) - 1) << shift)
@@ -78,7 +79,7 @@ class Keys:
     def mask_before(self, variable: int) -> Words:
         """Return a key with ones in all fields before that of a variable, ``(words,) uint64``."""
         word, shift, bits = self.fields[variable]
-        words = [_ONES] * word + [_ONES >> shift + bits << shift + bits] + [0] * (self.n_words - word - 1)
+        words = [WORD_ONES] * word + [WORD_ONES >> shift + bits << shift + bits] + [0] * (self.n_words - word - 1)
         return np.array(words, np.uint64)
 
     @cached_property

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..compiler.jit import njit
+from ..steps.number_limits import HASH_FACTOR
 
 Array = NDArray[Any]
 
@@ -25,7 +26,6 @@ PAUSED, FINISHED, ASKED, CROWDED = range(4)
 #: How deep it is, nodes that were looked at, entries that are used, the sum that is asked for, whether the root's loss
 #: is exact.
 DEPTH, VISITS, ENTRIES, SUM, SOLVED, NUMBERS = range(6)
-_FACTOR = 0x5851F42D4C957F2D
 # A sum that was computed outside took as long as this number of nodes.
 _SUM_WORK = 1000
 
@@ -143,7 +143,7 @@ def new_loss_state(tree: LossTree, words: int) -> LossState:
 def _hash(words: Any, owner: int) -> int:
     found = owner
     for k in range(len(words)):
-        found = (found ^ words[k]) * _FACTOR
+        found = (found ^ words[k]) * HASH_FACTOR
         found ^= (found >> 32) & 0xFFFFFFFF
     return int(found)
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..steps.number_limits import FAR_INTEGER
 from .scaled import Scaled
 
 Array = NDArray[Any]
@@ -30,17 +31,13 @@ def weighed(belief: Scaled) -> tuple[float, Array]:
     return belief.log_scale + (top if belief.logs else math.log(top)) + math.log(total), values / total
 
 
-UNREACHABLE: Final = 1 << 62
-"""Stands for an infinite cost in tables of integers; two finite costs never add up to it."""
-
-
 def above_least(belief: Array, infinity: float) -> tuple[Any, Array]:
     """Return the least energy or cost, and all of them above it: float64, or int64 where costs are integers.
 
-    From ``infinity`` on an entry is infinite: inf, or ``UNREACHABLE``.
+    From ``infinity`` on an entry is infinite: inf, or ``FAR_INTEGER``.
     """
     exact = belief.dtype.kind == "i"
-    beyond = UNREACHABLE if exact else math.inf
+    beyond = FAR_INTEGER if exact else math.inf
     least = belief.min()
     if least >= infinity:
         return beyond, np.full(belief.shape, beyond)

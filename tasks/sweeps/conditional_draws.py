@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..steps.number_limits import WORD_ONES
 from ..steps.semiring import SUM_PRODUCT
 from ..steps.step import make_step
 from ..steps.sweep_policy import SweepPolicy
@@ -46,14 +47,13 @@ class Conditional:
     sums: Array
 
 
-_WORD = (1 << 64) - 1
 TOGETHER = 4
 """Numbers of 64 bits that one count of Philox gives."""
 
 
 def uniform_numbers(seed: int, stream: int, start: int, stop: int) -> Array:
     """Return numbers ``start`` to ``stop`` of a stream of uniform numbers of [0, 1)."""
-    bits = np.random.Philox(key=np.array([seed & _WORD, stream & _WORD], np.uint64))
+    bits = np.random.Philox(key=np.array([seed & WORD_ONES, stream & WORD_ONES], np.uint64))
     bits.advance(start // TOGETHER)
     skipped = start % TOGETHER
     return np.random.Generator(bits).random(stop - start + skipped)[skipped:]

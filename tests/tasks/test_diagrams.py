@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from bucketflow.tasks.diagrams.diagram import FORBIDDEN, Spaces, as_bits
 from bucketflow.tasks.diagrams.diagram_policy import DiagramPolicy
 from bucketflow.tasks.diagrams.min_plus import (
-    NOTHING,
     DiagramStoppedError,
     Integers,
     Join,
@@ -25,6 +24,7 @@ from bucketflow.tasks.diagrams.min_plus import (
     join,
     table,
 )
+from bucketflow.tasks.steps.number_limits import FAR_INTEGER
 from tests.policies import InForce
 
 SIZES = np.array([2, 3, 1, 4, 2, 3])
@@ -92,7 +92,7 @@ def test_any_order_of_joins_gives_the_same_arrays(
     left, right = join(both[0], z, sizes=SIZES), join(x, both[1], sizes=SIZES)
     assert np.array_equal(entries(left), want)
     assert left.constant == right.constant == want.min()
-    assert left.left_out == NOTHING
+    assert left.left_out == FAR_INTEGER
     assert left.diagram is not None
     assert right.diagram is not None
     for one, other in zip(left.diagram, right.diagram, strict=True):

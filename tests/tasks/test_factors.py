@@ -8,10 +8,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from bucketflow.tasks.diagrams import sum_product_loops
 from bucketflow.tasks.diagrams.diagram_policy import DiagramPolicy
 from bucketflow.tasks.diagrams.min_plus import DiagramStoppedError, NoRoomError
 from bucketflow.tasks.diagrams.sum_product import Factor, Means, VanishedError, from_table, product, values_of
+from bucketflow.tasks.steps.number_limits import LEAST_FACTOR
 from tests.policies import InForce
 
 Table = tuple[NDArray[np.int64], NDArray[np.float64]]
@@ -154,7 +154,7 @@ def test_limits_are_held() -> None:
 def test_what_is_too_small_is_refused() -> None:
     sizes = np.array([2, 2])
     with pytest.raises(VanishedError):
-        from_table(np.arange(1), np.array([1.0, sum_product_loops.SMALLEST / 2]), Means())
+        from_table(np.arange(1), np.array([1.0, LEAST_FACTOR / 2]), Means())
     a = from_table(np.arange(1), np.array([1e-200, 1.0]), Means()).diagram
     b = from_table(np.arange(1), np.array([1.0, 1e-200]), Means()).diagram
     c = from_table(np.arange(1), np.array([1e-200, 0.0]), Means())

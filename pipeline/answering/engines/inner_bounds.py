@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....tasks.compiler.compile_limits import NotCompiledError, compiled_until
+from ....tasks.steps.number_limits import CELL_BYTES, SAME_SHARE
 from ...cost_networks.cost_network import CostTable
 from ...errors import BudgetError, ModelError
 from ...minibuckets.loss_search import LossSearch
@@ -68,9 +69,6 @@ _CLIMBING_SHARE: Final = 0.1
 # Without a time limit, the last climbs end after this many failures in a row.
 _VAIN_CLIMBS: Final = 10
 
-# Optima of products, as logarithms, are moved outwards by this part, and a bound so close to a sum is that sum.
-_OUTWARD: Final = 1e-9
-_ITEM_BYTES: Final = 8
 # Of each cell there is the functions' table and the join, of the largest bucket what is worked with too.
 _COPIES: Final = 2
 _WORKING: Final = 4
@@ -202,7 +200,7 @@ class InnerBounds:
         if self.best is None or self.best.log10 is None:
             return math.inf
         below = mixed.best + self._constant - self.best.log10 * math.log(10)
-        return below - _OUTWARD / 2 * (1 + abs(self.best.log10))
+        return below - SAME_SHARE / 2 * (1 + abs(self.best.log10))
 
     def _try_states(self, states: dict[int, int], until: float) -> None:
         """Take states, or better ones near them, if they are better than the best; climb from the best ones then."""
@@ -211,7 +209,7 @@ class InnerBounds:
             self._take_places(states)
             return
         found = search.climbed(states, lambda: time.perf_counter() > until, 1)
-        if self.best is None or search.value(found) > search.value(self._best_places) + _OUTWARD:
+        if self.best is None or search.value(found) > search.value(self._best_places) + SAME_SHARE:
             self._take_places(found)
         if not self.is_close:
             self._climb_until(until, None)
@@ -225,7 +223,7 @@ class InnerBounds:
         before = -1
         for bits in OuterPolicy.current().bits:
             found = partition(dims, scopes, split, Size(cells=1 << bits))
-            if _COPIES * _ITEM_BYTES * (found.cells + _WORKING * found.largest) > self._memory // 4:
+            if _COPIES * CELL_BYTES * (found.cells + _WORKING * found.largest) > self._memory // 4:
                 return
             if found.cells > before:
                 yield found, len(inner)
@@ -286,7 +284,7 @@ class InnerBounds:
         if self.best is None or self.best.log10 is None or math.isinf(self.upper):
             return False
         gap = self.asking.effort.gap
-        near = self.upper - self.best.log10 <= 2 * _OUTWARD * (1 + abs(self.upper))
+        near = self.upper - self.best.log10 <= 2 * SAME_SHARE * (1 + abs(self.upper))
         return near or (gap is not None and relative_gap(self.best.log10, self.upper) <= gap)
 
     def _optimum(self, question: Question, part: float) -> Result:
@@ -304,7 +302,7 @@ class InnerBounds:
         asked = self.asking.question
         most = most_log10(asked.model, asked.soft.values(), {*self.outer.outer, *asked.hard})
         if most is not None:
-            self.upper, self.above = most + _OUTWARD, "the total"
+            self.upper, self.above = most + SAME_SHARE, "the total"
             modes = modes_along(asked.model.functions, asked.model.dims, asked.hard)
             self._take_states({asked.model.names[v]: asked.model.label(v, modes[v]) for v in self.outer.outer})
         self._take_best(_FIRST_SHARE)
@@ -394,7 +392,7 @@ class InnerBounds:
 
     def _bound(self, above: float, by: str = "mini-buckets") -> None:
         """Take an upper bound, if it is the least so far, and tell of both."""
-        asking, outward = self.asking, above + _OUTWARD * (1 + abs(above))
+        asking, outward = self.asking, above + SAME_SHARE * (1 + abs(above))
         if outward < self.upper:
             self.upper, self.above = outward, by
         lower = None if self.best is None else self.best.log10
@@ -415,7 +413,7 @@ class InnerBounds:
         found = self.best or Result("mmap", "bounded")
         lower, gap = found.log10, self.asking.effort.gap
         upper = self.upper if lower is None else max(self.upper, lower)
-        closed = lower is not None and upper - lower <= 2 * _OUTWARD * (1 + abs(upper))
+        closed = lower is not None and upper - lower <= 2 * SAME_SHARE * (1 + abs(upper))
         spent = time.perf_counter() - self.asking.started
         proof = Proof(
             method=self.above if closed else "none",

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....cluster.pool import SerialPool
+from ....tasks.steps.number_limits import CELL_BYTES
 from ....tasks.sweeps.scaled import Scaled
 from ...errors import BudgetError, format_bytes
 from ...models.function import FORBIDDEN, Function, dense_function, row_function
@@ -39,7 +40,6 @@ Scope = tuple[int, ...]
 
 # A function holds numbers whose natural logarithms are at most so far from 0; others are products of several.
 _FAR: Final = 600.0
-_ITEM_BYTES: Final = 8
 
 
 class OuterFunctions:
@@ -208,7 +208,7 @@ def _check_memory(prepared: Prepared, scopes: Sequence[Scope]) -> None:
     plan, network = prepared.plan, prepared.network
     assert plan is not None
     cells = [math.prod([network.model.dims[network.variables[v]] for v in scope]) for scope in scopes]
-    needed = plan.peak_bytes + _ITEM_BYTES * sum(cells)
+    needed = plan.peak_bytes + CELL_BYTES * sum(cells)
     if needed > (allowed := prepared.memory_bytes):
         gone = len(network.dims) - len(prepared.problem.last)
         raise BudgetError(

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from ....tasks.compiler.code_cache import compiler_pays
 from ....tasks.compiler.numba_parts import unknown_numba
 from ....tasks.incremental.kept_tables import Incremental, KeptTables
+from ....tasks.steps.number_limits import SAME_SHARE
 from ....tasks.steps.semiring import SUM_PRODUCT
 from ....tasks.sweeps.scaled import QuickSumProduct, Scaled
 from ...errors import BudgetError
@@ -34,8 +35,6 @@ from .strategy_policy import OuterPolicy
 _KICKED_STATES: Final = 4
 
 Array = NDArray[Any]
-# A sum is better only if its natural logarithm is greater by at least this.
-_BETTER: Final = 1e-9
 
 
 @dataclass
@@ -135,7 +134,7 @@ class OuterSearch:
         while True:
             here, value = self._top(here, value, stop)
             vain += 1
-            if value > most + _BETTER:
+            if value > most + SAME_SHARE:
                 best, most, vain = dict(here), value, 0
             if stop() or vain == patience:
                 return best
@@ -161,7 +160,7 @@ class OuterSearch:
         """Return the best state of a variable given the states of the other variables. The present state wins ties."""
         best, most = states[v], value
         for state in range(self.network.dims[v]):
-            if state != states[v] and (found := self.value({**states, v: state})) > most + _BETTER:
+            if state != states[v] and (found := self.value({**states, v: state})) > most + SAME_SHARE:
                 best, most = state, found
         return best, most
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
 from ....tasks.compiler.working_time import working_seconds
+from ....tasks.steps.number_limits import CELL_BYTES
 from ....tasks.steps.ordered_sum import ordered_sum
 from ....tasks.steps.semiring import MIN_PLUS, SUM_PRODUCT
 from ...errors import BudgetError, format_bytes
@@ -33,7 +34,6 @@ from .offers import Bid, Certainty, Device, EnginePrice
 
 #: Assignments up to which the first sweep of a count proves it.
 _ONE_SWEEP_BITS = 30
-_CELL_BYTES = 8
 # A float holds two to this power.
 _MOST_BITS = 1000
 
@@ -56,7 +56,7 @@ class SweepEngine:
         asking = self.asking
         if asking.is_trivial or asking.has_stored_plan:
             return EnginePrice(0.0, certainty="planned")
-        if not self._may_bound and (needed := _CELL_BYTES * self._cells_left) > asking.resources.host_bytes:
+        if not self._may_bound and (needed := CELL_BYTES * self._cells_left) > asking.resources.host_bytes:
             gone = len(asking.network.dims) - len(self._last(asking.network))
             return self._advised(
                 BudgetError(
@@ -368,5 +368,5 @@ def _searched(
         (tree,) = trees_with_last(search, last, lambda part: [part.cheapest()], kept=True)
     else:
         tree = search.cheapest()
-    nbytes, largest = (_CELL_BYTES * count for count in (sum(tree.cells), max(tree.cells, default=0)))
+    nbytes, largest = (CELL_BYTES * count for count in (sum(tree.cells), max(tree.cells, default=0)))
     return _Searched(tree_cost(tree, rates).seconds, nbytes, largest, working_seconds() - began)

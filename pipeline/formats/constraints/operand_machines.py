@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from ....tasks.steps.number_limits import LARGEST_DECIMAL
 from ...errors import FormatError
 from ...models.model import FORBIDDEN
 from ..flatzinc.flatzinc_functions import FlatZincFunctions
 from ..flatzinc.flatzinc_syntax import Operand
 from ..global_functions.machine import State
 
-_LARGEST = 10**18
 Step = Callable[[State, int, int], State | None]
 
 
@@ -79,7 +79,7 @@ def product_of(functions: FlatZincFunctions, x: Operand, y: Operand) -> Operand:
         return 0
     if x == 1 or y == 1:
         return y if x == 1 else x
-    if prod(max(map(abs, values_of(functions, each))) for each in (x, y)) >= _LARGEST:
+    if prod(max(map(abs, values_of(functions, each))) for each in (x, y)) >= LARGEST_DECIMAL:
         parts = functions.parts
         raise FormatError(parts.allowance.path, None, f"products below 10^18 in {parts.what}", "larger ones")
     return computed(functions, [x, y], np.multiply)

@@ -12,12 +12,12 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from ....tasks.steps.number_limits import LARGEST_DECIMALS
 from ...errors import FormatError, ModelError, format_count, shorten
 from ...models.dcop import Agent, Dcop, External
 from ...models.model import Function, Model, dense_function
 from ..decimal_costs import (
     BEYOND,
-    MAX_DECIMALS,
     READ_AS_INFINITE,
     Number,
     are_read_as_infinite,
@@ -195,8 +195,8 @@ class Draft:
         defaults = [given.default for given in self.given]
         parts = [given.costs for given in self.given if not isinstance(given.costs, np.ndarray)]
         decimals = max(map(decimal_places, (bounds, defaults, *parts)))
-        if decimals > MAX_DECIMALS:
-            raise self.fail(None, f"costs of at most {MAX_DECIMALS} decimals", f"{decimals} decimals")
+        if decimals > LARGEST_DECIMALS:
+            raise self.fail(None, f"costs of at most {LARGEST_DECIMALS} decimals", f"{decimals} decimals")
         line: int | None = None
         functions = []
         try:

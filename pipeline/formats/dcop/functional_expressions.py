@@ -17,6 +17,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from ....tasks.steps.number_limits import LARGEST_DECIMAL, LARGEST_DECIMALS
 from ...errors import shorten
 from .expression_arithmetic import ExpressionError
 
@@ -26,13 +27,10 @@ Column = NDArray[Any]
 Columns = Mapping[str, Column]
 """Values by parameter, one an assignment; one value alone for all."""
 
-LARGEST = 10**18
-"""No part of an expression may reach it."""
 
 _TOKEN = re.compile(r"\s*([A-Za-z_][\w.]*|[+-]?\d+|[(),])")
 _MAX_LENGTH = 10_000
 _MAX_DEPTH = 150
-_MAX_DIGITS = 18
 _MAX_EXPONENT = 64
 
 
@@ -109,7 +107,7 @@ class _ExpressionParser:
         if token in ("true", "false"):
             return _constant(int(token == "true"), "boolean")
         if token.lstrip("+-").isdecimal():
-            if len(token) > _MAX_DIGITS:
+            if len(token) > LARGEST_DECIMALS:
                 raise ExpressionError("a number of too many digits")
             return _constant(int(token), "integer")
         if token not in self.parameters:
@@ -231,8 +229,8 @@ def _size(arguments: Sequence[ExpressionTerm]) -> int:
 
 
 def _checked(found: Range) -> Range:
-    if max(map(abs, found)) >= LARGEST:
-        raise ExpressionError(f"numbers that may reach {LARGEST}")
+    if max(map(abs, found)) >= LARGEST_DECIMAL:
+        raise ExpressionError(f"numbers that may reach {LARGEST_DECIMAL}")
     return found
 
 

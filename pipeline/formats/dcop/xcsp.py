@@ -11,6 +11,7 @@ from html import escape
 import numpy as np
 from numpy.typing import NDArray
 
+from ....tasks.steps.number_limits import LARGEST_INT32
 from ...errors import printable, shorten
 from ...models.dcop import Agent, Dcop
 from ...models.model import Model
@@ -38,7 +39,6 @@ from .xcsp_globals import all_different, is_all_different
 _RANGE = re.compile(r"([+-]?\d+)\.\.([+-]?\d+)")
 _NUMBER = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,3})?")
 _INFINITE = {"infinity": "inf", "+infinity": "inf", "-infinity": "-inf"}
-_MAX_DOMAIN = 2**31 - 1
 _MAX_DIGITS = 1000
 _MAX_ARITY = 10_000
 # A tuple while it is read.
@@ -148,7 +148,7 @@ def _domain(element: Element, draft: Draft) -> tuple[str, ...]:
         if max(map(len, bounds.groups())) > _MAX_DIGITS:
             raise draft.fail(element.line, f"numbers of at most {_MAX_DIGITS} digits in a range", repr(shorten(word)))
         low, high = map(int, bounds.groups())
-        if not low <= high <= low + _MAX_DOMAIN:
+        if not low <= high <= low + LARGEST_INT32:
             raise draft.fail(element.line, "a range such as 1..10", repr(shorten(word)))
         draft.take_states(high - low + 1)
         labels.extend(map(str, range(low, high + 1)))

@@ -10,20 +10,19 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from ....tasks.steps.number_limits import FAR_INTEGER, LARGEST_DECIMALS, LARGEST_INT32
 from ...errors import FormatError, shorten
 from ...models.function import Function, dense_function, row_function
 from ...models.model import FORBIDDEN
-from ..decimal_costs import MAX_DECIMALS, decimal_places
+from ..decimal_costs import decimal_places
 from ..format_policy import FormatPolicy
 from ..text.source import check_deadline
 from ..text.tables import take_functions
-from ..text.tokens import MAX_DOMAIN, WordStream
+from ..text.tokens import WordStream
 from .lines import Header
 
 # Clauses of fewer variables are arrays of all their cells.
 _ROWS_FROM = 3
-# The number that stands for a non-integer first word of a clause; no literal is this large.
-_OTHER = 1 << 62
 _EXACT = Context(prec=80)
 
 Weight = int | Decimal | None
@@ -84,14 +83,14 @@ class WeightedClauses:
         literals = self.numbers.copy() if self.header.weighted else self.numbers
         if self.header.weighted:
             literals[self.starts] = 0
-        for at in np.flatnonzero((literals > MAX_DOMAIN) | (literals < -MAX_DOMAIN))[:1].tolist():
+        for at in np.flatnonzero((literals > LARGEST_INT32) | (literals < -LARGEST_INT32))[:1].tolist():
             raise self.words.fail(at, self._expected)
         largest = max(int(literals.max(initial=0)), -int(literals.min(initial=0)))
         return max(self.header.n_vars or 0, largest)
 
     @property
     def _expected(self) -> str:
-        most = MAX_DOMAIN if self.header.n_vars is None else self.header.n_vars
+        most = LARGEST_INT32 if self.header.n_vars is None else self.header.n_vars
         return f"a literal from {-most} to {most}, or 0 at the end of a clause"
 
     def notes(self) -> Iterator[str]:
@@ -114,9 +113,11 @@ class WeightedClauses:
             return [FORBIDDEN] * self.count, 0
         found = [self._weight(at) for at in self.starts.tolist()]
         decimals = decimal_places([weight for weight in found if weight is not None])
-        if decimals > MAX_DECIMALS:
+        if decimals > LARGEST_DECIMALS:
             deepest = max(range(len(found)), key=lambda k: decimal_places([found[k] or 0]))
-            raise self.words.fail(int(self.starts[deepest]), f"at most {MAX_DECIMALS} decimals", f"{decimals} decimals")
+            raise self.words.fail(
+                int(self.starts[deepest]), f"at most {LARGEST_DECIMALS} decimals", f"{decimals} decimals"
+            )
         return [
             self._stored(int(at), weight, decimals) for at, weight in zip(self.starts, found, strict=True)
         ], decimals
@@ -224,8 +225,8 @@ def _number(word: str) -> int:
     except ValueError:
         if word != "h":
             _weight_of(word)
-        return _OTHER
-    return max(-_OTHER, min(number, _OTHER))
+        return FAR_INTEGER  # no literal is this large
+    return max(-FAR_INTEGER, min(number, FAR_INTEGER))
 
 
 def _weight_of(word: str) -> int | Decimal:

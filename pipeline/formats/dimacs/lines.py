@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from ....tasks.steps.number_limits import LARGEST_INT32
 from ...errors import FormatError, shorten
 from ...models.model import Projection
 from ..text.source import Source
-from ..text.tokens import MAX_DOMAIN
 
 COMMENT = re.compile(rb"^[ \t]*c[^\n]*", re.MULTILINE)
 # The last group matches the lines of sharpSAT's projected variants, but not a word such as 'cross'.
@@ -265,9 +265,9 @@ def _header(path: str, line: Line) -> Header:
     ):
         raise FormatError(path, line.number, _LINE, repr(shorten(" ".join(line.words))))
     n_vars, n_clauses = (int(n) if len(n) < 20 else 10**20 for n in numbers[:2])
-    if n_vars > MAX_DOMAIN:
+    if n_vars > LARGEST_INT32:
         raise FormatError(
-            path, line.number, f"the number of variables from 0 to {MAX_DOMAIN}", repr(shorten(numbers[0]))
+            path, line.number, f"the number of variables from 0 to {LARGEST_INT32}", repr(shorten(numbers[0]))
         )
     return Header(kind == "wcnf", n_vars, n_clauses, numbers[2] if len(numbers) == 3 else None, line.number)
 

@@ -8,6 +8,7 @@ from functools import partial
 
 import numpy as np
 
+from ....tasks.steps.number_limits import LARGEST_DECIMAL, LARGEST_INT32
 from ...errors import format_count, shorten
 from ...models.model import FORBIDDEN, Function, Model
 from ...models.state_names import typed_label
@@ -21,8 +22,6 @@ from .flatzinc_functions import FlatZincFunctions
 from .flatzinc_syntax import FlatConstraint, FlatZincFile, Given, Values, operands_of
 
 _DEFINING = "int_lin_eq"
-_LARGEST = 10**18
-_LARGEST_VALUE = 2**31 - 1
 _STATE_BYTES = 96
 # Variables with more values are reduced before tables are made; others keep each value, so that it can be observed.
 _WIDE = 1 << 10
@@ -112,9 +111,9 @@ class _FlatZincReader:
         source.allowance.take(_STATE_BYTES * sum(map(len, domains)), "the values of its variables")
         for variable, own in zip(self.variables, domains, strict=True):
             low, high = ends_of(own)
-            if max(-low, high) > _LARGEST_VALUE:
+            if max(-low, high) > LARGEST_INT32:
                 found = f"{shorten(variable.name)!r}, from {low} to {high}"
-                raise file.fail(variable.at, f"variables of values up to {_LARGEST_VALUE}", found)
+                raise file.fail(variable.at, f"variables of values up to {LARGEST_INT32}", found)
         values = [tuple(sorted(own)) for own in domains]
         parts = Decomposition([*map(len, values)], FORBIDDEN, source.allowance)
         self.functions = FlatZincFunctions(parts, values)
@@ -219,7 +218,7 @@ class _FlatZincReader:
         sign = -weight if self.file.goal == "maximize" else weight
         variable = isinstance(operand, tuple)
         costs = [sign * value for value in (self.functions.values[operand[0]] if variable else (operand,))]
-        if max(map(abs, costs)) >= _LARGEST:
+        if max(map(abs, costs)) >= LARGEST_DECIMAL:
             raise self.file.fail(len(self.file.tokens), "costs below 10^18", "greater ones")
         if any(costs):
             table = np.array(costs, np.int64)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ....tasks.steps.number_limits import LARGEST_DECIMAL
 from ...errors import FormatError, shorten
 from ..text.source import Source
 from ..text.tokens import Tokens
@@ -25,7 +26,6 @@ _NAME = re.compile(r"[A-Za-z_]\w*")
 _OPENING, _CLOSING = ("(", "[", "{"), (")", "]", "}")
 _TOKEN_BYTES = 64
 _VARIABLE_BYTES = 512
-_LARGEST = 10**18
 _BOOLEANS = {"false": 0, "true": 1}
 
 
@@ -224,10 +224,10 @@ class FlatZincFile:
     def _integer(self, at: int) -> int:
         word = self.tokens.peek(at)
         if "x" in word or "o" in word:
-            number = int(word, 0) if _INTEGER.fullmatch(word) else _LARGEST + 1
-            if abs(number) <= _LARGEST:
+            number = int(word, 0) if _INTEGER.fullmatch(word) else LARGEST_DECIMAL + 1
+            if abs(number) <= LARGEST_DECIMAL:
                 return number
-        return self.tokens.integer(at, "an integer", -_LARGEST, _LARGEST)
+        return self.tokens.integer(at, "an integer", -LARGEST_DECIMAL, LARGEST_DECIMAL)
 
     def _named(self, at: int) -> tuple[Given, int]:
         """Read a name, or an entry of an array, which count from 1."""

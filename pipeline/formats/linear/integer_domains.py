@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from itertools import accumulate
 from math import gcd
 
+from ....tasks.steps.number_limits import LARGEST_DECIMAL
+
 UNBOUNDED = 10**60
 """The bound of a variable without bounds. No sum of finite terms comes near it."""
 _FINITE = 10**30
-_LARGEST_STEP = 10**18
 # Bounds of a constraint such as x < y and y < x move by one at a time: propagation may stop early, which is sound.
 _CALLS_PER_PROPAGATOR = 64
 
@@ -163,7 +164,7 @@ class IntegerDomains:
         if (residue - own) % common:
             raise NoValueError
         factor = modulus // common
-        if factor == 1 or step * factor > _LARGEST_STEP or not self.bounded(v):
+        if factor == 1 or step * factor > LARGEST_DECIMAL or not self.bounded(v):
             return
         times = (residue - own) // common * pow(step // common, -1, factor) % factor
         self.step[v] = step * factor

@@ -13,10 +13,11 @@ from typing import Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from ....tasks.steps.number_limits import LARGEST_DECIMALS
 from ...errors import BudgetError, FormatError, format_count, shorten
 from ...models.model import FORBIDDEN, Function, Model
 from ...models.state_names import typed_label
-from ..decimal_costs import MAX_DECIMALS, decimal_places
+from ..decimal_costs import decimal_places
 from ..format_policy import FormatPolicy
 from ..global_functions.decomposition import Decomposition
 from ..text.source import Source
@@ -24,7 +25,6 @@ from .linear_machine import decided
 from .wide_sums import add_linear
 
 P = TypeVar("P")
-_MOST_DIGITS = 18
 _STATE_BYTES = 96
 
 Factor = tuple[str, bool]
@@ -128,8 +128,10 @@ class _Build(Generic[P]):
         numbers = [term.coefficient for term in draft.objective]
         numbers += [c.cost for c in draft.constraints if c.cost is not None]
         self.decimals = decimal_places([*numbers, *([] if draft.top is None else [draft.top])])
-        if self.decimals > MAX_DECIMALS:
-            raise FormatError(draft.source.path, None, f"costs of at most {MAX_DECIMALS} decimals", f"{self.decimals}")
+        if self.decimals > LARGEST_DECIMALS:
+            raise FormatError(
+                draft.source.path, None, f"costs of at most {LARGEST_DECIMALS} decimals", f"{self.decimals}"
+            )
         self.products: dict[tuple[Factor, ...], int] = {}
 
     def stored(self, number: Decimal) -> int:
@@ -139,14 +141,16 @@ class _Build(Generic[P]):
         return cost
 
     def _check_reach(self, cost: int) -> None:
-        if cost >= 10**_MOST_DIGITS:
-            most = f"costs of at most {_MOST_DIGITS} digits (here with {self.decimals} decimals)"
+        if cost >= 10**LARGEST_DECIMALS:
+            most = f"costs of at most {LARGEST_DECIMALS} digits (here with {self.decimals} decimals)"
             raise FormatError(self.draft.source.path, None, most, "greater ones")
 
     def whole(self, number: Decimal, decimals: int) -> int:
         """Return a number in units of its last decimal."""
-        if number.adjusted() + decimals > _MOST_DIGITS:
-            raise FormatError(self.draft.source.path, None, f"numbers of at most {_MOST_DIGITS} digits", str(number))
+        if number.adjusted() + decimals > LARGEST_DECIMALS:
+            raise FormatError(
+                self.draft.source.path, None, f"numbers of at most {LARGEST_DECIMALS} digits", str(number)
+            )
         return int(number.scaleb(decimals))
 
     def _values(self, factor: Factor) -> NDArray[np.int64]:
@@ -202,8 +206,8 @@ class _Build(Generic[P]):
             weights[variable] = weights[variable] + added if variable in weights else added
         scope = [v for v, own in weights.items() if any(own)]
         sums = [[int(number) for number in weights[v]] for v in scope]
-        if max((abs(number) for own in sums for number in own), default=0) * max(1, len(sums)) >= 10**_MOST_DIGITS:
-            raise self.draft.refuse(given.at, f"sums below 10^{_MOST_DIGITS}", "greater ones")
+        if max((abs(number) for own in sums for number in own), default=0) * max(1, len(sums)) >= 10**LARGEST_DECIMALS:
+            raise self.draft.refuse(given.at, f"sums below 10^{LARGEST_DECIMALS}", "greater ones")
         cost = None if given.cost is None else self.stored(given.cost)
         holds = decided(sum(map(min, sums)), sum(map(max, sums)), given.relation, right)
         if holds is None:
@@ -222,8 +226,8 @@ class _Build(Generic[P]):
         FormatError
             If numbers of states are too long for 64 bits.
         """
-        if math.prod([max(map(abs, self.draft.domains[name])) for name, _ in factors]) >= 10**_MOST_DIGITS:
-            raise self.draft.refuse(place, f"products below 10^{_MOST_DIGITS}", "greater ones")
+        if math.prod([max(map(abs, self.draft.domains[name])) for name, _ in factors]) >= 10**LARGEST_DECIMALS:
+            raise self.draft.refuse(place, f"products below 10^{LARGEST_DECIMALS}", "greater ones")
         if len({name for name, _ in factors}) == 1:
             values = np.prod([self._values(factor) for factor in factors], axis=0)
             return self.index[factors[0][0]], values

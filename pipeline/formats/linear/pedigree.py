@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from ....tasks.steps.number_limits import LARGEST_INT32
 from ...models.model import FORBIDDEN, Function, Model
 from ..text.source import Source
 from ..text.tables import cell_count
 from ..text.tokens import WordStream
 
-_LARGEST = 2**31 - 1
 _WORDS = 7
 _PERSON_BYTES = 512
 Genotype = tuple[int, int]
@@ -86,9 +86,9 @@ def _people(tokens: WordStream) -> dict[int, _Person]:
     for at in range(0, len(tokens), _WORDS):
         locus, own, father, mother, _, *alleles = tokens.integers(at, at + _WORDS)
         for k, (what, low) in enumerate((("a locus", 0), ("an individual", 1), ("a father", 0), ("a mother", 0))):
-            tokens.integer(at + k, what, low, _LARGEST)
+            tokens.integer(at + k, what, low, LARGEST_INT32)
         for k in (5, 6):
-            tokens.integer(at + k, "an allele", 0, _LARGEST)
+            tokens.integer(at + k, "an allele", 0, LARGEST_INT32)
         if locus != tokens.integer(0, "a locus"):
             raise tokens.fail(at, "one locus", "a second one")
         tokens.allowance.take(_PERSON_BYTES, "its individuals")

@@ -9,6 +9,7 @@ from decimal import Decimal
 import numpy as np
 from numpy.typing import NDArray
 
+from ....tasks.steps.number_limits import LARGEST_INT32
 from ...models.model import FORBIDDEN, Function, Model
 from ..decimal_costs import decimal_places
 from ..global_functions.decomposition import Decomposition
@@ -17,7 +18,6 @@ from ..text.tables import tuple_table
 from ..text.tokens import WordStream
 from .linear_machine import decided, linear_machine
 
-_LARGEST = 2**31 - 1
 _NOT_TAKEN = "none"
 _LINES = 2
 _WORDS = 7
@@ -96,8 +96,8 @@ def _capacity(tokens: WordStream, at: int) -> Decimal:
 
 def _amount(tokens: WordStream, at: int, what: str) -> Decimal:
     (number,) = tokens.converted([tokens.peek(at)], Decimal, f"{what}, a number", at.__add__)
-    if not (number.is_finite() and 0 <= number <= _LARGEST):
-        raise tokens.fail(at, f"{what} from 0 to {_LARGEST}")
+    if not (number.is_finite() and 0 <= number <= LARGEST_INT32):
+        raise tokens.fail(at, f"{what} from 0 to {LARGEST_INT32}")
     return number
 
 
@@ -118,12 +118,12 @@ class _SpotReader:
         tokens, at = self.tokens, self.start(v + 1)
         tokens.allowance.take(_BYTES, "its photographs")
         tokens.integer(at, "photographs in order,", v, v)
-        worth = tokens.integer(at + 1, "a profit", 0, _LARGEST)
+        worth = tokens.integer(at + 1, "a profit", 0, LARGEST_INT32)
         cameras = tokens.integer(at + 2, "the number of cameras", 0, len(tokens))
         places = range(at + 3, at + 3 + 2 * cameras, 2)
         if self.start(v + 2) < at + 3 + 2 * cameras:
             raise tokens.fail(at, f"a line of {cameras} cameras, each with its data size")
-        labels = tuple(str(tokens.integer(k, "a camera", 1, _LARGEST)) for k in places)
+        labels = tuple(str(tokens.integer(k, "a camera", 1, LARGEST_INT32)) for k in places)
         if len({*labels}) < cameras:
             raise tokens.fail(at + 3, "different cameras")
         return _Photograph(worth, labels, tuple(_amount(tokens, k + 1, "what a camera records") for k in places))
@@ -182,8 +182,8 @@ def read_bep(source: Source) -> Model:
         raise tokens.fail(len(tokens), expected, f"{len(tokens) - skipped} words")
     delays = tokens.integer_array(first, len(tokens), "a delay").reshape(count, count)
     begins, taken, durations = _schedule(tokens, skipped, count)
-    if int(np.abs(delays).max()) > _LARGEST:
-        raise tokens.fail(first + int(np.abs(delays).argmax()), f"a delay up to {_LARGEST}")
+    if int(np.abs(delays).max()) > LARGEST_INT32:
+        raise tokens.fail(first + int(np.abs(delays).argmax()), f"a delay up to {LARGEST_INT32}")
     parts = Decomposition([1 + len(own) for own in begins], FORBIDDEN, source.allowance)
     for i in range(count):
         for j in range(i + 1, count):
@@ -206,10 +206,10 @@ def _schedule(
         place = tokens.integer(at, "the number of a photograph", 1, count) - 1
         if place in taken:
             raise tokens.fail(at, "one line of each photograph", "a second one")
-        duration = tokens.integer(at + 3, "a duration", 0, _LARGEST)
-        earliest = max(0, tokens.integer(at + 4, "an earliest beginning", -_LARGEST, _LARGEST))
-        latest = tokens.integer(at + 5, "a latest end", -_LARGEST, _LARGEST) - duration
-        worth = tokens.integer(at + 6, "a revenue", 0, _LARGEST)
+        duration = tokens.integer(at + 3, "a duration", 0, LARGEST_INT32)
+        earliest = max(0, tokens.integer(at + 4, "an earliest beginning", -LARGEST_INT32, LARGEST_INT32))
+        latest = tokens.integer(at + 5, "a latest end", -LARGEST_INT32, LARGEST_INT32) - duration
+        worth = tokens.integer(at + 6, "a revenue", 0, LARGEST_INT32)
         times = max(0, latest - earliest + 1)
         tokens.allowance.take(_BYTES + _STATE_BYTES * times, f"{times} times of a photograph")
         begins[place], durations[place] = np.arange(earliest, earliest + times), duration

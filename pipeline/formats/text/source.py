@@ -19,6 +19,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, cast
 
+from ....tasks.steps.number_limits import WORD_ONES
 from ...errors import (
     BudgetError,
     DeadlineError,
@@ -49,7 +50,6 @@ _XZ_MAGIC = b"\xfd7zXZ\x00"
 _LZMA_HEADER = struct.Struct("<BIQ")
 _MOST_PROPERTIES = 224
 _MOST_LZMA_BYTES = 1 << 38
-_UNKNOWN_SIZE = (1 << 64) - 1
 _BOM = b"\xef\xbb\xbf"
 # Ctrl-Z, with which CP/M and DOS ended a text.
 _DOS_END = b"\x1a"
@@ -273,7 +273,7 @@ def _is_lzma(start: bytes) -> bool:
     properties, dictionary, size = _LZMA_HEADER.unpack_from(start)
     high = 1 << max(dictionary.bit_length() - 1, 0)
     is_likely = dictionary in (high, high | high >> 1, (1 << 32) - 1)
-    return properties <= _MOST_PROPERTIES and is_likely and (size == _UNKNOWN_SIZE or size < _MOST_LZMA_BYTES)
+    return properties <= _MOST_PROPERTIES and is_likely and (size == WORD_ONES or size < _MOST_LZMA_BYTES)
 
 
 def blank(data: bytearray, comment: re.Pattern[bytes], stop: int | None = None) -> None:

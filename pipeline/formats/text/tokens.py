@@ -24,7 +24,6 @@ from .source import Allowance, Source, check_deadline, pieces
 # Fewer numbers are read one by one.
 _SINGLE_NUMBERS: Final = 16
 
-MAX_DOMAIN = 2**31 - 1
 _INT64 = np.iinfo(np.int64)
 # A short string and its place in a list.
 _TOKEN_BYTES = 64

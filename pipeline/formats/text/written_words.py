@@ -11,14 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ....tasks.steps.number_limits import LARGEST_DECIMAL
 from ...errors import ModelError
 from ...models.dcop import Dcop
 from ...models.function import greatest_costs
 from ...models.model import FORBIDDEN, Function, Model
 from ..format_policy import WRITTEN_ENTRIES
-
-#: Readers take costs of this and more for infinite.
-INFINITE = 10**18
 
 Plain = Callable[[str], bool]
 """Whether a format can hold a word."""
@@ -153,7 +151,7 @@ def _grouped(
 
 def infinite_cost(model: Model) -> int:
     """Return the stored cost from which readers take costs for infinite."""
-    return int(INFINITE * 10**model.decimals)
+    return int(LARGEST_DECIMAL * 10**model.decimals)
 
 
 def highest_costs(model: Model, suffix: str) -> list[int]:
@@ -167,7 +165,9 @@ def highest_costs(model: Model, suffix: str) -> list[int]:
     infinite = infinite_cost(model)
     highest = greatest_costs(model.functions, model.limits)
     if max(highest, default=0) >= infinite or min(model.lowest, default=0) <= -min(infinite, FORBIDDEN):
-        raise ModelError(f"the model cannot be written as {suffix}, where costs of {INFINITE} and more are infinite")
+        raise ModelError(
+            f"the model cannot be written as {suffix}, where costs of {LARGEST_DECIMAL} and more are infinite"
+        )
     return highest
 
 
@@ -188,7 +188,9 @@ def written_top(model: Model, suffix: str) -> int | None:
         return None
     top = max(model.top, min(sum(model.lowest), 0))
     if top <= -infinite:
-        raise ModelError(f"the model cannot be written as {suffix}, where a bound of -{INFINITE} is infinitely low")
+        raise ModelError(
+            f"the model cannot be written as {suffix}, where a bound of -{LARGEST_DECIMAL} is infinitely low"
+        )
     return top
 
 

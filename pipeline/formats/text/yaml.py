@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 
+from ....tasks.steps.number_limits import LARGEST_DECIMALS
 from ...errors import FormatError, encodable, shorten
 from ..decimal_costs import Number
 from .source import Source
@@ -18,9 +19,6 @@ from .source import Source
 _ALIASED_VALUES: Final = 1_000_000
 # Most keys of a length at which their hashes could be chosen to collide.
 _LONG_KEYS: Final = 1000
-
-# Python's hash of a number is a remainder of 61 bits: numbers of more digits can be chosen to have the same one.
-_LONG_DIGITS = 18
 
 
 class Written(float):
@@ -48,8 +46,9 @@ def is_long(key: Any) -> bool:
     """Whether a number has so many digits that hash collisions in a dictionary could be provoked."""
     if isinstance(key, Written):
         _, digits, exponent = key.exact.as_tuple()
-        return isinstance(exponent, int) and len(digits) + abs(exponent) > _LONG_DIGITS
-    return isinstance(key, int) and abs(key) >= 10**_LONG_DIGITS
+        # Python's hash of a number is a remainder of 61 bits, so longer numbers can be chosen to have equal hashes.
+        return isinstance(exponent, int) and len(digits) + abs(exponent) > LARGEST_DECIMALS
+    return isinstance(key, int) and abs(key) >= 10**LARGEST_DECIMALS
 
 
 _MAX_DEPTH = 32

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
+from ....tasks.steps.number_limits import LARGEST_DECIMAL
 from ...errors import shorten
 from ...models.model import FORBIDDEN, Function, Model
 from ...models.state_names import typed_label
@@ -20,7 +21,6 @@ from .xcsp3_constraints import Xcsp3Constraints
 from .xcsp3_lists import NUMBER, words_of
 from .xcsp3_variables import Xcsp3Variables
 
-_LARGEST = 10**18
 _SECTIONS = ("variables", "constraints", "objectives", "annotations")
 
 
@@ -142,7 +142,7 @@ class _Objective:
                 own, factor = f"mul({names[factor[0]]},{text})", 1
             scope, term = self.constraints.expression(own, at)
             values = self.constraints.tabulated(scope, term, at)
-            if int(np.abs(values).max()) * abs(factor) >= _LARGEST:
+            if int(np.abs(values).max()) * abs(factor) >= LARGEST_DECIMAL:
                 raise self.constraints.variables.fail(at, "costs below 10^18", "greater ones")
             self.functions.parts.add(Function(tuple(scope), values * (self.sign * factor)))
 

@@ -14,7 +14,6 @@ import numpy as np
 from ....tasks.cpu.threads import return_freed_pages
 from ....tasks.diagrams.diagram import FORBIDDEN, Spaces, as_bits
 from ....tasks.diagrams.min_plus import (
-    NOTHING,
     DiagramStoppedError,
     Integers,
     Join,
@@ -25,6 +24,7 @@ from ....tasks.diagrams.min_plus import (
     from_dense,
     n_nodes,
 )
+from ....tasks.steps.number_limits import FAR_INTEGER
 from ...cost_networks.cost_network import CostNetwork, CostTable, States
 from ..prover_policy import SCARCE_BYTES
 
@@ -202,7 +202,7 @@ class Elimination:
         self._entries = [list(entries) for entries in buckets.entries]
         self._pure = [True] * len(buckets.entries)
         self._base, self._held = buckets.base, buckets.held
-        self._left_out, self._edges = NOTHING, 0
+        self._left_out, self._edges = FAR_INTEGER, 0
         self._unused = 0
         # messages of this elimination only, and buckets whose functions are there just for decoding
         self._own: set[Entry] = set()
@@ -298,7 +298,7 @@ class Elimination:
             result = self._join(begun, entries, minimise)
         self._freed(begun)
         self._edges += result.edges
-        if result.left_out < NOTHING:
+        if result.left_out < FAR_INTEGER:
             self._pure[x] = False
             self._left_out = min(self._left_out, self._base + result.left_out)
         if result.diagram is None:

@@ -15,7 +15,8 @@ from typing import Final
 
 from ....tasks.compiler.working_time import working_seconds
 from ....tasks.cpu.threads import return_freed_pages
-from ....tasks.diagrams.min_plus import NOTHING, NoRoomError
+from ....tasks.diagrams.min_plus import NoRoomError
+from ....tasks.steps.number_limits import FAR_INTEGER
 from ...cost_networks.cost_network import CostNetwork, States
 from ..limits import OnBounds, Outcome
 from ..prover import SearchProver
@@ -147,7 +148,7 @@ class Deepening:
             undecoded = found.states is None and found.total is not None and found.total < cut_off
             if not found.complete or (undecoded and found.total == cut_off - 1):
                 return self._outcome()
-            if found.total is None and found.left_out >= NOTHING:
+            if found.total is None and found.left_out >= FAR_INTEGER:
                 break  # only what is forbidden was left out
             if (self._lower, self._upper) == known:
                 return self._outcome()  # costs that are not whole: the next elimination would find the same
@@ -173,7 +174,7 @@ class Deepening:
         Returns whether there is a better one.
         """
         lowest = found.left_out if found.total is None else min(found.left_out, found.total)
-        if lowest < NOTHING:
+        if lowest < FAR_INTEGER:
             self._lower = max(self._lower, lowest)
         if found.total is None or (self._upper is not None and found.total >= self._upper):
             return False

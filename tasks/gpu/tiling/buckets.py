@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from ...steps.number_limits import LARGEST_INT32
 from .device_limits import NOMINAL
 from .pass_axes import Group, axis_masks, cells_by_mask, fused, merge_smallest, row_major
 from .streams import THREADS, VECTOR_BYTES, Axis, divisor
@@ -34,7 +35,6 @@ STATES: Final = 128
 TABLE_BYTES: Final = NOMINAL.usual_shared_bytes // 2
 """Shared memory for tables of a block: with the rest, two blocks or more on any multiprocessor."""
 
-_LARGEST_STRIDE: Final = 2**31 - 1
 _LINE_CELLS: Final = 32
 
 Axes = tuple[Axis, ...]
@@ -106,7 +106,7 @@ def bucket_tiles(axes: Sequence[Axis], inputs: int, itemsize: int) -> Bucket | N
         return None
     sizes = [_cells(a for a in axes if a.strides[t]) for t in range(inputs)]
     kept, gone = _cells(a for a in axes if a.out), _cells(a for a in axes if not a.out)
-    if inputs > TABLES or max(sizes) > _LARGEST_STRIDE or kept > _LARGEST_STRIDE:
+    if inputs > TABLES or max(sizes) > LARGEST_INT32 or kept > LARGEST_INT32:
         return None
     whole = gone <= policy.bucket_whole_states or kept * 4 >= policy.bucket_blocks
     room = min(
