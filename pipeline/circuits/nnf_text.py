@@ -9,14 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import FormatError, shorten
+from ..formats.format_policy import WORD_BYTES
 from ..formats.text.source import Source
 from ..gates.circuit import CircuitGraph, CircuitVariables, Gates
 
 Array = NDArray[Any]
 
 _MOST = 1 << 31
-# A number in a list: a reference and an integer; a node is a tuple and a list beside.
-_WORD_BYTES = 64
 
 
 class _NnfDraft:
@@ -125,7 +124,7 @@ def read_nnf(source: Source) -> CircuitGraph:
     draft, header = _NnfDraft(path), None
     for number, line in enumerate(text.splitlines(), start=1):
         words = line.split()
-        source.allowance.take(_WORD_BYTES * (1 + len(words)), f"{number:,} lines")
+        source.allowance.take(WORD_BYTES * (1 + len(words)), f"{number:,} lines")
         if not words or (header is None and words[0] == "c"):
             continue
         if header is None:

@@ -27,6 +27,7 @@ from .decimal_costs import (
     scaled,
     scaled_bound,
 )
+from .format_policy import DECIMAL_BYTES
 from .global_functions.decomposition import Decomposition, GlobalFunctionError
 from .global_functions.global_kinds import COMPARISONS, KINDS
 from .global_functions.global_params import costs_of, with_stored
@@ -45,8 +46,6 @@ from .text.written_words import (
     written_top,
 )
 
-# A decimal number in a list, and the cost that is made of it.
-_NUMBER_BYTES = 136
 _COMMENT = re.compile(rb'("(?:[^"\\\n]|\\.)*")|(?m:^[ \t]*#[^\n]*)|(?<!\S)//[^\n]*')
 
 
@@ -66,7 +65,7 @@ def read_cfn(source: Source) -> Model:
     """
     if b"#" in source.data or b"//" in source.data:
         source.blank(_COMMENT)
-    tokens = Tokens(source, TOKEN, _NUMBER_BYTES)
+    tokens = Tokens(source, TOKEN, DECIMAL_BYTES)
     reader = Reader(tokens)
     reader.sections()
     read = _functions(reader)

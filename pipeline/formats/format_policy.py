@@ -7,6 +7,11 @@ from typing import Final
 
 from ...tasks.steps.policy import Policy
 
+#: Bytes that a reader needs for a word (a str and its place in a list), a number, a Decimal, and a value of a domain
+#: with its name. Readers check them against the allowance before they use the memory.
+WORD_BYTES, NUMBER_BYTES, DECIMAL_BYTES, STATE_BYTES = 64, 48, 136, 96
+#: For a tuple, an object with its name (a variable, a term, a person), a function without its table, an XML element.
+ENTRY_BYTES, OBJECT_BYTES, FUNCTION_BYTES, ELEMENT_BYTES = 256, 512, 640, 1024
 # Entries of a function that are Python's own numbers at the same time.
 WRITTEN_ENTRIES: Final = 1 << 14
 

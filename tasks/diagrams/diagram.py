@@ -22,7 +22,7 @@ FORBIDDEN = 1 << 61
 # Entries of the loops' counts: the next level, states on it, edges so far, states before it, the least pruned bound,
 # whether the memory was exhausted, finished states of the level, and their results: states of the next level, or nodes
 # of this one.
-LEVEL, FRONT, EDGES, SEEN, LEFT_OUT, EXHAUSTED, DONE, FOUND = 0, 1, 2, 3, 4, 5, 6, 7
+LEVEL, FRONT, EDGES, SEEN, LEFT_OUT, EXHAUSTED, DONE, FOUND = range(8)
 
 
 class Diagram(NamedTuple):

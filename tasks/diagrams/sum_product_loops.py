@@ -20,8 +20,7 @@ from .hashing import filled, longer, node_of, place, rehashed, wider
 # Entries of the loops' counts: the next level, states on it, edges before it, whether memory or work was exhausted,
 # whether a product is too small for a float, the total change of weights in units in the last place, and the number of
 # different weights of the level.
-LEVEL, FRONT, EDGES, EXHAUSTED, VANISHED, MOVED, KNOWN = 0, 1, 2, 3, 4, 5, 6
-N_COUNTS = 7
+LEVEL, FRONT, EDGES, EXHAUSTED, VANISHED, MOVED, KNOWN, N_COUNTS = range(8)
 
 # Floats whose bits are nearer than this, as integers, are one; they are looked up by cells twice as wide.
 _NEAR = 64

@@ -26,21 +26,11 @@ from .packed_loops import (
 )
 from .stages import MOST_PLACES
 
-GROUP: Final = 0
-PREPARE: Final = 1
-MERGE: Final = 2
-STREAM: Final = 3
-ORDER: Final = 4
-MEASURE: Final = 5
-SCALE: Final = 6
-TOP: Final = 7
-COMPARE: Final = 8
-COPY: Final = 9
-FINISH: Final = 10
+GROUP, PREPARE, MERGE, STREAM, ORDER, MEASURE, SCALE, TOP, COMPARE, COPY, FINISH = range(11)
 """Kinds of items: a group of small steps, and the stages of a large one in their order."""
 
 #: The fate of a large step: not run, made in its place, made beside it to be compared, copied because it differs.
-IDLE, _DIRECT, _BESIDE, _CHANGED = 0, 1, 2, 3
+IDLE, _DIRECT, _BESIDE, _CHANGED = range(4)
 
 
 class Large(NamedTuple):

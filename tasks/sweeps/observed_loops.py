@@ -17,7 +17,7 @@ FINE, IMPOSSIBLE, LEFT = 0, 1, 2
 # A product of two entries above this is a normal number, as are sums of such.
 LEAST: Final = 1e-280
 _LN2: Final = math.log(2.0)
-_ASSIGN, _MULTIPLY, _ADD_TO = 0, 1, 2
+_ASSIGN, _MULTIPLY, _ADD_TO = range(3)
 
 
 @njit(nogil=True, error_model="numpy")

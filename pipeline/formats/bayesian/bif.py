@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from ...errors import shorten
 from ...models.model import Function, Model
+from ..format_policy import NUMBER_BYTES
 from ..text.source import Source
 from ..text.tables import full_table
 from ..text.tokens import Tokens
@@ -23,8 +24,6 @@ _DEFAULT_CELLS: Final = 1024
 # Commas only separate. A word may hold '<', '-', '/' and anything else that is not punctuation. Comments may stand
 # directly behind a word, but not within an address.
 _TOKEN = re.compile(r'"[^"\n]*"|[(){}\[\];|]|[^\s(){}\[\];|,"]+|"')
-# A float in a list, and in the table that is made of it.
-_NUMBER_BYTES = 48
 _COMMENT = re.compile(rb'("[^"\n]*")|/\*.*?(?:\*/|\Z)|//(?<!://)[^\n]*', re.DOTALL)
 _CELL = re.compile(r'(?:"[^"\n]*"|[^,"])+')
 
@@ -248,7 +247,7 @@ def read_bif(source: Source) -> Model:
     """
     if b"//" in source.data or b"/*" in source.data:
         source.blank(_COMMENT)
-    tokens = Tokens(source, _TOKEN, _NUMBER_BYTES)
+    tokens = Tokens(source, _TOKEN, NUMBER_BYTES)
     reader = BifReader(tokens)
     blocks: list[int] = []
     name, at = "", 0

@@ -9,6 +9,7 @@ from itertools import pairwise
 
 from ...errors import shorten
 from ...models.model import Model
+from ..format_policy import NUMBER_BYTES
 from ..text.source import Source
 from ..text.tokens import Tokens
 from .network_draft import NetworkDraft
@@ -16,8 +17,6 @@ from .noisy_maxima import strength_ordered
 
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[(){}=;,]|[^\s(){}=;,"]+|"', re.DOTALL)
 _COMMENT = re.compile(rb'("(?:[^"\\]|\\.)*")|//[^\n]*', re.DOTALL)
-# A float in a list, and in the table that is made of it.
-_NUMBER_BYTES = 48
 _MOST_DEPTH = 32
 # Attributes that are read, of either format.
 _OF_GENIE = ("type", "parents", "namestates", "probabilities", "resultingstates", "strengths")
@@ -133,7 +132,7 @@ def _unquoted(word: str) -> str:
 def _reader(source: Source) -> _BlockReader:
     if b"//" in source.data:
         source.blank(_COMMENT)
-    tokens = Tokens(source, _TOKEN, _NUMBER_BYTES)
+    tokens = Tokens(source, _TOKEN, NUMBER_BYTES)
     return _BlockReader(tokens, NetworkDraft(source, lambda at, *what: tokens.fail(at, *what)))
 
 

@@ -6,6 +6,7 @@ import re
 
 from ...models.function import Function
 from ...models.model import Model
+from ..format_policy import NUMBER_BYTES
 from ..text.source import Source
 from ..text.tokens import Tokens
 from .bif import BifReader, ProbabilityBlock
@@ -13,7 +14,6 @@ from .network_checks import checked, passed_over
 
 # ':' and '=' separate only, as commas do.
 _TOKEN = re.compile(r'"[^"\n]*"|[(){}\[\];|]|[^\s(){}\[\];|,:="]+|"')
-_NUMBER_BYTES = 48
 _COMMENT = re.compile(rb'("[^"\n]*")|//[^\n]*', re.DOTALL)
 _PASSED = ("name", "position", "state", "property", "format", "version", "creator")
 
@@ -82,7 +82,7 @@ def read_dsc(source: Source) -> Model:
     """
     if b"//" in source.data:
         source.blank(_COMMENT)
-    tokens = Tokens(source, _TOKEN, _NUMBER_BYTES)
+    tokens = Tokens(source, _TOKEN, NUMBER_BYTES)
     reader, blocks = _DscReader(tokens), [0][:0]
     if tokens.items[:2] != ["belief", "network"]:
         raise tokens.fail(0, "'belief network'")

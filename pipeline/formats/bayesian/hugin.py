@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from ...errors import FormatError, shorten
 from ...models.model import Function, Model
+from ..format_policy import NUMBER_BYTES
 from ..text.source import Source
 from ..text.tables import cell_count, full_table
 from ..text.tokens import Tokens
@@ -20,8 +21,6 @@ from .network_checks import checked, listed, passed_over
 _UNIFORM_CELLS: Final = 1 << 20
 
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[(){};=|]|[^\s(){};=|"]+|"', re.DOTALL)
-# A float in a list, and in the table that is made of it.
-_NUMBER_BYTES = 48
 _COMMENT = re.compile(rb'("(?:[^"\\]|\\.)*")|%[^\n]*', re.DOTALL)
 _REFUSED = ("continuous", "utility", "decision", "function", "instance", "temporal", "boolean", "interval", "number")
 # Attributes that are read; of the others none is about probabilities.
@@ -204,7 +203,7 @@ def read_hugin(source: Source) -> Model:
     """
     if b"%" in source.data:
         source.blank(_COMMENT)
-    tokens = Tokens(source, _TOKEN, _NUMBER_BYTES)
+    tokens = Tokens(source, _TOKEN, NUMBER_BYTES)
     reader = _HuginReader(tokens)
     if tokens.peek(0) not in ("net", "class"):
         raise tokens.fail(0, "'net' or 'class'")

@@ -26,6 +26,7 @@ from ..decimal_costs import (
     scaled_array,
     scaled_bound,
 )
+from ..format_policy import DECIMAL_BYTES, ELEMENT_BYTES, OBJECT_BYTES, STATE_BYTES
 from ..text.source import Source
 from ..text.tables import MAX_AXES, cell_count, tuple_table
 
@@ -33,12 +34,6 @@ from ..text.tables import MAX_AXES, cell_count, tuple_table
 _EXPRESSION_WORK: Final = 1 << 36
 # A part that Python evaluates takes as long as this many.
 _PYTHON_WORK: Final = 32
-
-# Bytes of a variable with its agent, of a state, of a function without its costs, and of a cost while it is text.
-_VARIABLE_BYTES = 512
-_STATE_BYTES = 96
-_FUNCTION_BYTES = 1024
-_COST_BYTES = 136
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,14 +111,14 @@ class Draft:
         """Add an agent."""
         if not agent.name or agent.name in self.agents:
             raise self.fail(line, "an agent with a name of its own", repr(shorten(agent.name)))
-        self.source.allowance.take(_VARIABLE_BYTES, "its agents")
+        self.source.allowance.take(OBJECT_BYTES, "its agents")
         self.agents[agent.name] = agent
 
     def variable(self, line: int, name: str, labels: tuple[str, ...]) -> int:
         """Add a variable and return its index."""
         if not name or name in self.names:
             raise self.fail(line, "a variable with a name of its own", repr(shorten(name)))
-        self.source.allowance.take(_VARIABLE_BYTES, "its variables")
+        self.source.allowance.take(OBJECT_BYTES, "its variables")
         self.names[name] = len(self.names)
         self.labels.append(labels)
         return self.names[name]
@@ -136,7 +131,7 @@ class Draft:
 
     def take_states(self, count: int) -> None:
         """Count the memory of a domain that is about to be listed."""
-        self.source.allowance.take(_STATE_BYTES * count, f"a domain of {count} values")
+        self.source.allowance.take(STATE_BYTES * count, f"a domain of {count} values")
 
     def scope(self, line: int, names: Sequence[str]) -> tuple[int, ...]:
         """Return the variables of a function."""
@@ -145,7 +140,7 @@ class Draft:
                 raise self.fail(line, "a variable of the problem", repr(shorten(name)))
         if len(set(names)) < len(names):
             raise self.fail(line, "a scope of different variables", f"one twice in {shorten(' '.join(names))!r}")
-        self.source.allowance.take(_FUNCTION_BYTES, "its functions")
+        self.source.allowance.take(ELEMENT_BYTES, "its functions")
         return tuple(self.names[name] for name in names)
 
     def take_costs(self, line: int, count: int, scope: Sequence[int], dense: bool) -> None:
@@ -153,7 +148,7 @@ class Draft:
         if dense and len(scope) > MAX_AXES:
             raise self.fail(line, f"a function of at most {MAX_AXES} variables", f"one of {len(scope)}")
         cells = cell_count(scope, self.dims) if dense else count
-        self.source.allowance.take((8 + 4 * len(scope)) * cells, f"a table of {cells} costs", _COST_BYTES * cells)
+        self.source.allowance.take((8 + 4 * len(scope)) * cells, f"a table of {cells} costs", DECIMAL_BYTES * cells)
 
     def take_work(self, line: int, count: int, parts: int, *, python: bool = False) -> None:
         """Count the work of an expression with ``parts`` parts that will be evaluated ``count`` times."""

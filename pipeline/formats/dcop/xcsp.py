@@ -16,6 +16,7 @@ from ...errors import printable, shorten
 from ...models.dcop import Agent, Dcop
 from ...models.model import Model
 from ..decimal_costs import Number
+from ..format_policy import STATE_BYTES
 from ..text.source import Source
 from ..text.tables import cell_count
 from ..text.written_words import (
@@ -41,8 +42,6 @@ _NUMBER = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,3})?")
 _INFINITE = {"infinity": "inf", "+infinity": "inf", "-infinity": "-inf"}
 _MAX_DIGITS = 1000
 _MAX_ARITY = 10_000
-# A tuple while it is read.
-_TUPLE_BYTES = 96
 _SEMANTICS = ("soft", "supports", "conflicts")
 
 
@@ -283,7 +282,7 @@ def _tuples(relation: _Relation, labels: Labels, scope: Sequence[int], draft: Dr
     if "nbTuples" in element.attributes:
         check_count(element, "nbTuples", count, draft)
     kept = (4 * relation.arity + 8) * count
-    draft.source.allowance.take(kept, "the tuples of a relation", for_now=_TUPLE_BYTES * count + len(text))
+    draft.source.allowance.take(kept, "the tuples of a relation", for_now=STATE_BYTES * count + len(text))
     places = [{label: k for k, label in enumerate(values)} for values in labels]
     states: list[int] = []
     costs: list[Number] = []

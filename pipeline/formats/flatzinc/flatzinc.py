@@ -12,6 +12,7 @@ from ....tasks.steps.number_limits import LARGEST_DECIMAL, LARGEST_INT32
 from ...errors import format_count, shorten
 from ...models.model import FORBIDDEN, Function, Model
 from ...models.state_names import typed_label
+from ..format_policy import STATE_BYTES
 from ..global_functions.decomposition import Decomposition
 from ..linear.affine_views import AffineViews
 from ..linear.integer_domains import IntegerDomains, LinearRow, NoValueError, Propagator, ends_of, propagate, tighten
@@ -22,7 +23,6 @@ from .flatzinc_functions import FlatZincFunctions
 from .flatzinc_syntax import FlatConstraint, FlatZincFile, Given, Values, operands_of
 
 _DEFINING = "int_lin_eq"
-_STATE_BYTES = 96
 # Variables with more values are reduced before tables are made; others keep each value, so that it can be observed.
 _WIDE = 1 << 10
 
@@ -108,7 +108,7 @@ class _FlatZincReader:
             for v in wide:
                 domains[v] = self._reduced(reduced, v)
             self._note_removed(wide, domains)
-        source.allowance.take(_STATE_BYTES * sum(map(len, domains)), "the values of its variables")
+        source.allowance.take(STATE_BYTES * sum(map(len, domains)), "the values of its variables")
         for variable, own in zip(self.variables, domains, strict=True):
             low, high = ends_of(own)
             if max(-low, high) > LARGEST_INT32:
@@ -156,7 +156,7 @@ class _FlatZincReader:
             raise self.file.fail(variable.at, "variables with bounds, such as var 1..9", found)
         count = domains.size(v)
         self.source.allowance.take(
-            0, f"{format_count(count)} values of {shorten(variable.name)!r}", for_now=_STATE_BYTES * count
+            0, f"{format_count(count)} values of {shorten(variable.name)!r}", for_now=STATE_BYTES * count
         )
         return frozenset(domains.values(v))
 

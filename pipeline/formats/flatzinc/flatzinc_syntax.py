@@ -9,6 +9,7 @@ from typing import Any
 
 from ....tasks.steps.number_limits import LARGEST_DECIMAL
 from ...errors import FormatError, shorten
+from ..format_policy import OBJECT_BYTES, WORD_BYTES
 from ..text.source import Source
 from ..text.tokens import Tokens
 
@@ -24,8 +25,6 @@ _INTEGER = re.compile(r"-?(?:\d+|0x[0-9A-Fa-f]+|0o[0-7]+)")
 _FRACTION = re.compile(r"-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _OPENING, _CLOSING = ("(", "[", "{"), (")", "]", "}")
-_TOKEN_BYTES = 64
-_VARIABLE_BYTES = 512
 _BOOLEANS = {"false": 0, "true": 1}
 
 
@@ -66,7 +65,7 @@ class FlatZincFile:
     objective: Operand = 0
 
     def __post_init__(self) -> None:
-        self.tokens = Tokens(self.source.blank(_COMMENT), _TOKEN, _TOKEN_BYTES)
+        self.tokens = Tokens(self.source.blank(_COMMENT), _TOKEN, WORD_BYTES)
         self.names: dict[str, Given] = {}
         at = 0
         while at < len(self.tokens):
@@ -149,7 +148,7 @@ class FlatZincFile:
             variable = replace(variable, values=self.variables[given[0]].values)
         elif variable.values is None and isinstance(given, int):
             variable = replace(variable, values=range(given, given + 1))
-        self.source.allowance.take(_VARIABLE_BYTES, "its variables")
+        self.source.allowance.take(OBJECT_BYTES, "its variables")
         own = (len(self.variables),)
         self.names[variable.name] = own
         self.variables.append(variable)

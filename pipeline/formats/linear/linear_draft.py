@@ -18,14 +18,13 @@ from ...errors import BudgetError, FormatError, format_count, shorten
 from ...models.model import FORBIDDEN, Function, Model
 from ...models.state_names import typed_label
 from ..decimal_costs import decimal_places
-from ..format_policy import FormatPolicy
+from ..format_policy import STATE_BYTES, FormatPolicy
 from ..global_functions.decomposition import Decomposition
 from ..text.source import Source
 from .linear_machine import decided
 from .wide_sums import add_linear
 
 P = TypeVar("P")
-_STATE_BYTES = 96
 
 Factor = tuple[str, bool]
 """A variable by name, and whether it is the complement of a variable of 0 and 1 that is meant."""
@@ -121,7 +120,7 @@ class _Build(Generic[P]):
         self.draft = draft
         for name, (low, high) in draft.domains.items():
             count = high - low + 1
-            draft.source.allowance.take(_STATE_BYTES * count, f"{format_count(count)} values of {shorten(name)!r}")
+            draft.source.allowance.take(STATE_BYTES * count, f"{format_count(count)} values of {shorten(name)!r}")
         self.index = {name: v for v, name in enumerate(draft.domains)}
         self.numbers = [np.arange(low, high + 1) for low, high in draft.domains.values()]
         self.parts = Decomposition([len(own) for own in self.numbers], FORBIDDEN, draft.source.allowance)

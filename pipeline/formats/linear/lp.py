@@ -8,6 +8,7 @@ from decimal import Decimal
 
 from ...errors import shorten
 from ...models.model import Model
+from ..format_policy import OBJECT_BYTES, WORD_BYTES
 from ..text.source import Source
 from ..text.tokens import Tokens
 from .linear_draft import Factor, LinearConstraint, LinearDraft, LinearTerm
@@ -19,8 +20,6 @@ _COMMENT = re.compile(rb"\\[^\n]*")
 # Longer exponents are beyond what decimals compute with.
 _NUMBER = re.compile(rf"{_MANTISSA}(?:[eE][+-]?\d{{1,3}})?")
 _WORD = re.compile(_NAME)
-_WORD_BYTES = 64
-_TERM_BYTES = 512
 _RELATIONS = {"<": "<=", "<=": "<=", "=<": "<=", ">": ">=", ">=": ">=", "=>": ">=", "=": "="}
 _MIRRORED = {"<=": ">=", ">=": "<=", "=": "="}
 _OBJECTIVES = {"minimize": False, "minimise": False, "minimum": False, "min": False} | dict.fromkeys(
@@ -47,7 +46,7 @@ _EXPONENT = re.compile(r"[eE]\d+\Z")
 
 class _LpReader:
     def __init__(self, source: Source) -> None:
-        tokens = Tokens(source.blank(_COMMENT), _TOKEN, _WORD_BYTES)
+        tokens = Tokens(source.blank(_COMMENT), _TOKEN, WORD_BYTES)
         self.tokens = tokens
         self.draft = LinearDraft[int](source, lambda at, *what: tokens.fail(at, *what))
         self.bounds: dict[str, list[Decimal | None]] = {}
@@ -110,7 +109,7 @@ class _LpReader:
         if not _WORD.fullmatch(name):
             raise self.tokens.fail(at, "the name of a variable")
         if name not in self.places:
-            self.tokens.allowance.take(_TERM_BYTES, "its variables")
+            self.tokens.allowance.take(OBJECT_BYTES, "its variables")
             self.places[name] = at
             self.bounds[name] = [Decimal(0), None]
         return name
@@ -149,7 +148,7 @@ class _LpReader:
                 if at > start:
                     raise tokens.fail(at, "a term")
                 return found, at
-            tokens.allowance.take(_TERM_BYTES, "its terms")
+            tokens.allowance.take(OBJECT_BYTES, "its terms")
             found.append(LinearTerm(sign * (Decimal(1) if coefficient is None else coefficient), factors))
 
     def _products(self, at: int) -> tuple[list[LinearTerm], int]:

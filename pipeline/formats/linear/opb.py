@@ -7,6 +7,7 @@ from decimal import Decimal
 
 from ...errors import shorten
 from ...models.model import Model
+from ..format_policy import OBJECT_BYTES, WORD_BYTES
 from ..text.source import Source
 from ..text.tokens import Tokens
 from .linear_draft import Factor, LinearConstraint, LinearDraft, LinearTerm
@@ -34,14 +35,12 @@ _SIGN = re.compile(r"[+-]")
 _JOINED = re.compile(r"(?:[A-Za-z]\d+){2,}")
 _PART = re.compile(r"[A-Za-z]\d+")
 _NUMBERED = re.compile(r"x([1-9]\d*)")
-_TERM_BYTES = 512
-_WORD_BYTES = 64
 
 
 class _OpbReader:
     def __init__(self, source: Source) -> None:
         self.head = source.head(1 << 12)
-        self.tokens = tokens = Tokens(source.blank(_COMMENT), _TOKEN, _WORD_BYTES)
+        self.tokens = tokens = Tokens(source.blank(_COMMENT), _TOKEN, WORD_BYTES)
         self.draft = LinearDraft[int](source, lambda at, *what: tokens.fail(at, *what))
         self.stars = "*" in tokens.text
         self.places: dict[str, int] = {}
@@ -107,7 +106,7 @@ class _OpbReader:
                 if name not in self.draft.domains:
                     if _SIGN.search(name):
                         raise tokens.fail(at, "a name without '+' and '-', or a blank before the sign")
-                    tokens.allowance.take(_TERM_BYTES, "its variables")
+                    tokens.allowance.take(OBJECT_BYTES, "its variables")
                     self.draft.domains[name] = 0, 1
                     self.places[name] = at
                 factors.append((name, word != name))
@@ -116,7 +115,7 @@ class _OpbReader:
                 return found, at
             if not factors and (exponent := _EXPONENT.search(tokens.peek(at - 1))):
                 raise tokens.fail(at - 1, f"a variable after a number, with a space before it if it is {exponent[0]}")
-            tokens.allowance.take(_TERM_BYTES, "its terms")
+            tokens.allowance.take(OBJECT_BYTES, "its terms")
             found.append(LinearTerm(coefficient, tuple(factors)))
 
     def _star(self, at: int) -> int:
@@ -179,7 +178,7 @@ def _number(draft: LinearDraft[int], head: str) -> None:
     if count < max(seen, default=0):
         draft.notes.append(f"the header says {count} variables, the file has x{max(seen)}")
         return
-    draft.source.allowance.take(_TERM_BYTES * count, f"{shorten(header[1])} variables")
+    draft.source.allowance.take(OBJECT_BYTES * count, f"{shorten(header[1])} variables")
     draft.domains = {f"x{k}": (0, 1) for k in range(1, count + 1)}
     if free := count - len(seen):
         draft.notes.append(f"{free} of the {count} variables in the header are in no constraint: they are free")

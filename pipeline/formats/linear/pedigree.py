@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 
 from ....tasks.steps.number_limits import LARGEST_INT32
 from ...models.model import FORBIDDEN, Function, Model
+from ..format_policy import OBJECT_BYTES
 from ..text.source import Source
 from ..text.tables import cell_count
 from ..text.tokens import WordStream
 
 _WORDS = 7
-_PERSON_BYTES = 512
 Genotype = tuple[int, int]
 
 
@@ -91,7 +91,7 @@ def _people(tokens: WordStream) -> dict[int, _Person]:
             tokens.integer(at + k, "an allele", 0, LARGEST_INT32)
         if locus != tokens.integer(0, "a locus"):
             raise tokens.fail(at, "one locus", "a second one")
-        tokens.allowance.take(_PERSON_BYTES, "its individuals")
+        tokens.allowance.take(OBJECT_BYTES, "its individuals")
         if people.setdefault(own, _Person()).line:
             raise tokens.fail(at + 1, "one line of each individual", "a second one")
         people[own] = _Person(father, mother, (alleles[0], alleles[1]), line=True)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from ....tasks.steps.number_limits import LARGEST_INT32
 from ...models.model import FORBIDDEN, Function, Model
 from ..decimal_costs import decimal_places
+from ..format_policy import OBJECT_BYTES, STATE_BYTES
 from ..global_functions.decomposition import Decomposition
 from ..text.source import Source
 from ..text.tables import tuple_table
@@ -22,8 +23,6 @@ _NOT_TAKEN = "none"
 _LINES = 2
 _WORDS = 7
 _PAIR = 2
-_BYTES = 512
-_STATE_BYTES = 96
 
 
 @dataclass(frozen=True)
@@ -116,7 +115,7 @@ class _SpotReader:
     def photograph(self, v: int) -> _Photograph:
         """Read the line of a photograph: its number, its profit, and its cameras with their data sizes."""
         tokens, at = self.tokens, self.start(v + 1)
-        tokens.allowance.take(_BYTES, "its photographs")
+        tokens.allowance.take(OBJECT_BYTES, "its photographs")
         tokens.integer(at, "photographs in order,", v, v)
         worth = tokens.integer(at + 1, "a profit", 0, LARGEST_INT32)
         cameras = tokens.integer(at + 2, "the number of cameras", 0, len(tokens))
@@ -211,7 +210,7 @@ def _schedule(
         latest = tokens.integer(at + 5, "a latest end", -LARGEST_INT32, LARGEST_INT32) - duration
         worth = tokens.integer(at + 6, "a revenue", 0, LARGEST_INT32)
         times = max(0, latest - earliest + 1)
-        tokens.allowance.take(_BYTES + _STATE_BYTES * times, f"{times} times of a photograph")
+        tokens.allowance.take(OBJECT_BYTES + STATE_BYTES * times, f"{times} times of a photograph")
         begins[place], durations[place] = np.arange(earliest, earliest + times), duration
         taken[place] = _Photograph(worth, tuple(map(str, begins[place].tolist())))
     places = range(count)

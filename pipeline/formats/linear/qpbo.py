@@ -6,11 +6,10 @@ from dataclasses import replace
 from decimal import Decimal
 
 from ...models.model import Model
+from ..format_policy import OBJECT_BYTES
 from ..text.source import Source
 from ..text.tokens import WordStream
 from .linear_draft import LinearDraft, LinearTerm
-
-_TERM_BYTES = 512
 
 
 def read_qpbo(source: Source) -> Model:
@@ -29,7 +28,7 @@ def read_qpbo(source: Source) -> Model:
     if len(tokens) != 2 + 3 * abs(entries):
         raise tokens.fail(len(tokens), f"{abs(entries)} entries, three words each", f"{len(tokens) - 2} words")
     draft = LinearDraft[int](source, lambda at, *what: tokens.fail(at, *what), maximize=entries < 0)
-    source.allowance.take(_TERM_BYTES * (abs(count) + abs(entries)), "its variables and entries")
+    source.allowance.take(OBJECT_BYTES * (abs(count) + abs(entries)), "its variables and entries")
     draft.domains = {f"x{k}": (0, 1) for k in range(1, abs(count) + 1)}
     for at in range(2, len(tokens), 3):
         i, j = (tokens.integer(at + k, "a variable", 1, abs(count)) for k in range(2))

@@ -11,15 +11,14 @@ from numpy.typing import NDArray
 
 from ...errors import ModelError, format_bytes, format_count
 from ...models.function import Function, compact, dense_function, row_function, state_dtype
+from ..format_policy import ENTRY_BYTES, FUNCTION_BYTES
 from .source import MAX_TEXT_BYTES
 from .tokens import Tokens
 
 # One array axis a variable; NumPy stops at 64 (32 before version 2), np.einsum at 52 labels.
 MAX_AXES = 60 if np.lib.NumpyVersion(np.__version__) >= "2.0.0" else 32
 _MAX_DIAGONAL_AXES = min(50, MAX_AXES)
-# Bytes of a variable and of a function in memory, without states and values. A variable of a scope is an integer.
-_VARIABLE_BYTES = 256
-_FUNCTION_BYTES = 640
+# Bytes of a variable in a scope: an integer and its place in a tuple.
 _SCOPE_BYTES = 40
 # A number of a written table, and the space behind it.
 _LEAST_ENTRY_BYTES = 4
@@ -32,7 +31,7 @@ def cell_count(scope: Sequence[int], dims: Sequence[int]) -> int:
 
 def take_variables(tokens: Tokens, count: int) -> None:
     """Count the memory of variables."""
-    tokens.allowance.take(count * _VARIABLE_BYTES, f"{count} variables")
+    tokens.allowance.take(count * ENTRY_BYTES, f"{count} variables")
 
 
 def take_function(tokens: Tokens, arity: int) -> None:
@@ -42,7 +41,7 @@ def take_function(tokens: Tokens, arity: int) -> None:
 
 def take_functions(tokens: Tokens, count: int, arities: int) -> None:
     """Count the memory of ``count`` more functions with ``arities`` scope variables in total, without their values."""
-    tokens.allowance.take(count * _FUNCTION_BYTES + arities * _SCOPE_BYTES, "its functions")
+    tokens.allowance.take(count * FUNCTION_BYTES + arities * _SCOPE_BYTES, "its functions")
 
 
 def take_rows(tokens: Tokens, count: int, scope: Sequence[int], dims: Sequence[int]) -> None:

@@ -18,15 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import FormatError, shorten
-from ..format_policy import FormatPolicy
+from ..format_policy import WORD_BYTES, FormatPolicy
 from .source import Allowance, Source, check_deadline, pieces
 
 # Fewer numbers are read one by one.
 _SINGLE_NUMBERS: Final = 16
 
 _INT64 = np.iinfo(np.int64)
-# A short string and its place in a list.
-_TOKEN_BYTES = 64
 N = TypeVar("N", int, float, Decimal)
 
 
@@ -48,7 +46,7 @@ class Tokens:
         self.allowance: Allowance = source.allowance
         self.text: str = source.text
         self._pattern = pattern
-        self._check_memory(source, _TOKEN_BYTES + token_bytes)
+        self._check_memory(source, WORD_BYTES + token_bytes)
         self.items: list[str] = self._found() if self.allowance.timed else pattern.findall(self.text)
         # int() and float() take "1_000" and digits of any script, which no format has.
         self._suspicious = "_" in self.text or not self.text.isascii()

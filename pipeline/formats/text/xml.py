@@ -9,13 +9,12 @@ from typing import Any
 from xml.parsers import expat
 
 from ...errors import FormatError, shorten
+from ..format_policy import ELEMENT_BYTES
 from .source import Source
 
 _CHUNK_BYTES = 1 << 20
 _MAX_DEPTH = 64
 _BEGINNING = re.compile(rb"[ \t\r\n]*")
-# An element with its lists, a variable with its place in the model.
-_ELEMENT_BYTES = 1024
 
 
 @dataclass
@@ -71,7 +70,7 @@ class _ElementParser:
     def _start(self, tag: str, attributes: dict[str, str]) -> None:
         if len(self.open) > _MAX_DEPTH:
             raise self.fail(f"at most {_MAX_DEPTH} elements inside each other", "more")
-        size = _ELEMENT_BYTES + 64 * len(attributes) + sum(map(len, attributes.values()))
+        size = ELEMENT_BYTES + 64 * len(attributes) + sum(map(len, attributes.values()))
         self.source.allowance.take(size, "its XML elements")
         element = Element(tag, self.lines_before + self.expat.CurrentLineNumber, attributes)
         self.open[-1].children.append(element)

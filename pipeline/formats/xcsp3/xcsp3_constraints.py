@@ -17,6 +17,7 @@ from ..constraints.sequences import add_different_lists, add_matrix_element, add
 from ..constraints.sum_conditions import add_count, add_linear
 from ..flatzinc.flatzinc_functions import FlatZincFunctions
 from ..flatzinc.flatzinc_syntax import Operand
+from ..format_policy import ENTRY_BYTES, WORD_BYTES
 from ..text.tables import tuple_table
 from ..text.xml import Element
 from .xcsp3_lists import MOST_CELLS, NUMBER, TUPLE, Xcsp3Lists, call_of, words_of
@@ -25,8 +26,6 @@ from .xcsp3_structures import STRUCTURES, Kind
 from .xcsp3_variables import Xcsp3Variables
 
 _NUMBERED = re.compile(r"%(\d{1,9})")
-_WORD_BYTES = 64
-_MOVE_BYTES = 256
 _SOFT = ("reifiedBy", "hreifiedFrom", "hreifiedTo", "violationCost", "violationMeasure", "defaultCost")
 
 
@@ -101,7 +100,7 @@ class Xcsp3Constraints(Xcsp3Lists):
             expanded: list[str] = []
             for word in words_of(arguments.text):
                 expanded += self._expanded(word, arguments)
-                self.variables.source.allowance.take(0, "arguments of a group", for_now=_WORD_BYTES * len(expanded))
+                self.variables.source.allowance.take(0, "arguments of a group", for_now=WORD_BYTES * len(expanded))
             self.constraint(self._filled(template, expanded, arguments.line))
 
     def _slide(self, slide: Element) -> None:
@@ -195,7 +194,7 @@ class Xcsp3Constraints(Xcsp3Lists):
             own.append([states[value] for value in values if value in states])
         if (count := prod(map(len, own))) > MOST_CELLS:
             raise self.variables.fail(at, f"tuples that stand for at most {MOST_CELLS}", "one of more")
-        row_bytes = _WORD_BYTES + 8 * len(words)
+        row_bytes = WORD_BYTES + 8 * len(words)
         self.variables.source.allowance.take(0, "the tuples of a table", for_now=row_bytes * (before + count))
         return [*product(*own)]
 
@@ -417,7 +416,7 @@ class Xcsp3Constraints(Xcsp3Lists):
                 if len(words) != 3:
                     raise self.variables.fail(given, "transitions (state,value,state)", repr(shorten(text)))
                 values = self.variables.integers(words[1], given)
-                self.variables.source.allowance.take(0, "transitions", for_now=_MOVE_BYTES * (len(moves) + len(values)))
+                self.variables.source.allowance.take(0, "transitions", for_now=ENTRY_BYTES * (len(moves) + len(values)))
                 for value in values:
                     moves.setdefault((words[0], value), []).append(words[2])
         return moves

@@ -8,6 +8,7 @@ from itertools import product
 from math import prod
 
 from ...errors import FormatError, format_count, shorten
+from ..format_policy import ENTRY_BYTES, OBJECT_BYTES, STATE_BYTES, WORD_BYTES
 from ..text.source import Source
 from ..text.xml import Element
 
@@ -17,11 +18,6 @@ _REPEATED = re.compile(r"([+-]?\d{1,18})x(\d{1,9})")
 _VARIABLE = re.compile(r"([A-Za-z_]\w*)((?:\[[^\]]*\])*)")
 _INDICES = re.compile(r"\[([^\]]*)\]")
 _SIZE = re.compile(r"\d{1,9}")
-_STATE_BYTES = 96
-_VARIABLE_BYTES = 512
-_CELL_BYTES = 256
-_WORD_BYTES = 64
-_PLACE_BYTES = 64
 
 
 class Xcsp3Variables:
@@ -70,7 +66,7 @@ class Xcsp3Variables:
         values: set[int] = set()
         for word in element.text.split():
             low, high = self._ends(word, at)
-            self.source.allowance.take(_STATE_BYTES * (high - low + 1), f"{format_count(high - low + 1)} values")
+            self.source.allowance.take(STATE_BYTES * (high - low + 1), f"{format_count(high - low + 1)} values")
             values.update(range(low, high + 1))
         if not values:
             raise self.fail(at, "a domain with values", "none")
@@ -84,7 +80,7 @@ class Xcsp3Variables:
         raise self.fail(at, "integers, such as 1 or 3..7", repr(shorten(word)))
 
     def _add(self, at: Element, name: str, values: tuple[int, ...]) -> None:
-        self.source.allowance.take(_VARIABLE_BYTES + len(name), "its variables")
+        self.source.allowance.take(OBJECT_BYTES + len(name), "its variables")
         if self.index.setdefault(name, len(self.values)) != len(self.values):
             raise self.fail(at, "one domain of each variable", f"another of {shorten(name)!r}")
         self.names.append(name)
@@ -112,7 +108,7 @@ class Xcsp3Variables:
             ranges = self._ranges(shape, found[2], element)
             count = prod(map(len, ranges))
             what = f"{format_count(count)} variables of the array {shorten(name)!r}"
-            cell_bytes = _CELL_BYTES + _VARIABLE_BYTES + 16 * len(shape)
+            cell_bytes = ENTRY_BYTES + OBJECT_BYTES + 16 * len(shape)
             self.source.allowance.take(0, what, for_now=cell_bytes * (count + len(cells)))
             for cell in product(*ranges):
                 cells.setdefault(cell, values)
@@ -177,7 +173,7 @@ class Xcsp3Variables:
             if match is None:
                 raise self.fail(at, "a variable, such as x or y[2][]", repr(shorten(word)))
             found.extend(self.indices(match[1], match[2], at))
-            self.source.allowance.take(0, "a list of variables", for_now=_PLACE_BYTES * len(found))
+            self.source.allowance.take(0, "a list of variables", for_now=WORD_BYTES * len(found))
         return found
 
     def integers(self, text: str, at: Element) -> list[int]:
@@ -190,6 +186,6 @@ class Xcsp3Variables:
             else:
                 low, high = self._ends(word, at)
                 count = high - low + 1
-            self.source.allowance.take(0, "a list of integers", for_now=_WORD_BYTES * (len(found) + count))
+            self.source.allowance.take(0, "a list of integers", for_now=WORD_BYTES * (len(found) + count))
             found.extend(range(low, high + 1) if low < high else [low] * count)
         return found
