@@ -6,13 +6,12 @@ import time
 from typing import Any
 
 from .files import PARTIAL, LineLog, Place, remove_folder, write_all, written_whole
-from .ledger import read_lines, to_line
+from .ledger import SYNC_SECONDS, read_lines, to_line
 from .run_folder import FORMAT, FolderKind, check_format, locked_folder
 from .spec import disk_full
 
 _ANSWERS, _PRICES, _RUNS = "answers.jsonl", "prices.jsonl", "runs"
 _KIND = FolderKind("the folder of a batch", "for a batch", "in use: the batch is running", _ANSWERS)
-_SYNC_SECONDS = 1.0
 
 
 class BatchDir:
@@ -74,7 +73,7 @@ class BatchDir:
         DiskFullError
             If no space is left.
         """
-        self._write_line(self._file, answer, time.monotonic() - self._synced >= _SYNC_SECONDS)
+        self._write_line(self._file, answer, time.monotonic() - self._synced >= SYNC_SECONDS)
 
     def append_price(self, price: dict[str, Any]) -> None:
         """Keep a price, which is found again if it is lost.

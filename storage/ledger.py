@@ -71,7 +71,7 @@ def folder_of(tables: Place) -> Place:
     return tables.parent / FOLDER / tables.name
 
 
-_SYNC_SECONDS = 1.0
+SYNC_SECONDS = 1.0
 _synced: dict[str, float] = {}
 
 
@@ -100,7 +100,7 @@ def append(tables: Place, receipts: list[Receipt]) -> None:
                 lines = b"\n" + lines
             if file.write(lines) < len(lines):
                 raise OSError(errno.ENOSPC, "short write")
-            if time.monotonic() - _synced.get(path, -_SYNC_SECONDS) >= _SYNC_SECONDS:
+            if time.monotonic() - _synced.get(path, -SYNC_SECONDS) >= SYNC_SECONDS:
                 os.fsync(file.fileno())
                 _synced[path] = time.monotonic()
     except OSError as error:

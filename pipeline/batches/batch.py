@@ -27,6 +27,7 @@ from ..errors import BucketflowError, IncompatibleRunError, StoppedError, checks
 from ..local_paths import folder_path
 from ..machine.resources import Resources
 from ..options import Options, Where
+from ..plans.worker_parts import TASK_SECONDS
 from ..public_names import public
 from ..runs.pools import DaskPools
 from .answering import answered
@@ -37,8 +38,6 @@ from .summary import BatchSummary, RowOutcome, summary_of, write_results
 
 # Reading and planning a small question, and putting its answer together.
 _QUESTION_SECONDS: Final = 0.01
-# Shortest pack of questions: handing it over should not count.
-_PACK_LEAST_SECONDS: Final = 0.25
 # Longest pack: all workers should end together.
 _PACK_MOST_SECONDS: Final = 4.0
 # Packs for each worker, between these lengths.
@@ -63,7 +62,7 @@ def packs(asked: Iterable[PricedRow], width: int) -> list[list[PricedRow]]:
     """
     small = [a for a in asked if a.price.kind in ("small", "searched")]
     whole = ordered_sum(map(_seconds, small))
-    limit = min(max(whole / (_WORKER_PACKS * width), _PACK_LEAST_SECONDS), _PACK_MOST_SECONDS)
+    limit = min(max(whole / (_WORKER_PACKS * width), TASK_SECONDS), _PACK_MOST_SECONDS)
     made = [[a] for a in sorted(asked, key=lambda a: a.stops) if a.price.kind == "alone"]
 
     def alike(a: PricedRow) -> tuple[Any, ...]:

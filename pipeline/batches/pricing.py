@@ -36,8 +36,6 @@ _PIECE_OVERHEAD_RATIO: Final = 2.0
 _PIECE_FREE_SECONDS: Final = 1.0
 # Each further cut has one part in this many of the memory.
 _PIECE_MEMORY_PART: Final = 4
-# Most cuts.
-_PIECE_CUTS: Final = 8
 
 Kind = Literal["small", "searched", "large", "alone", "wrong"]
 
@@ -250,8 +248,7 @@ def _in_pieces(whole: Prepared, question: Question, options: Options, seconds: f
     if order:
         options = replace(options, order=order, order_time=None)
     memory = whole.plan.peak_bytes
-    for _ in range(_PIECE_CUTS):
-        memory //= _PIECE_MEMORY_PART
+    while memory := memory // _PIECE_MEMORY_PART:
         try:
             cut = prepare(question, Resources(replace(options, memory=memory)))
         except BudgetError:

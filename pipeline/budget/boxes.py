@@ -26,6 +26,7 @@ from ...tasks.steps.ordered_sum import ordered_sum
 from ...tasks.steps.step import Step
 from ...tasks.sweeps.sweep import freed_tables
 from ..errors import BudgetError, enough_bytes, format_bytes, format_count
+from ..orders.effort import OUTLINE_SECONDS, TABLE_SECONDS
 from ..plans.planner import Planner
 from ..plans.problem import sliced_dims
 from ..plans.repricing import lowered_step
@@ -153,12 +154,6 @@ class StageTables:
         return np.exp2(np.minimum(np.cumsum(logs, axis=1), most))
 
 
-# Nominal seconds of planning a step of a box.
-_STEP_SECONDS = 6e-5
-# And of following its tables alone.
-_BOUND_SECONDS = 1e-5
-
-
 @dataclass(frozen=True)
 class StageMaker:
     """Makes stages of a tree.
@@ -244,7 +239,7 @@ class StageMaker:
         candidates = self.candidates(head, nodes, inputs, preferred)
         boxes = list(accumulate([self.tree.dims[v] for v in candidates], mul, initial=1))
         most = next((n for n, count in enumerate(boxes) if count > _MOST_BOXES), len(candidates))
-        self.planner.effort.spend(_BOUND_SECONDS * len(nodes))
+        self.planner.effort.spend(OUTLINE_SECONDS * len(nodes))
         steps, available = [self.step(n) for n in nodes], self.available - self.all_leaves
         fewest = self.tables.fewest_boxed(head, steps, inputs, candidates[:most], available)
         for count in range(fewest, most + 1):
@@ -314,7 +309,7 @@ class StageMaker:
             With the bytes of one box while it computes, while its tables move, and at the worst moment: also while it
             is decoded, or on the way back.
         """
-        self.planner.effort.spend(_STEP_SECONDS * len(nodes))
+        self.planner.effort.spend(2 * TABLE_SECONDS * len(nodes))
         steps = tuple(self.step(n, boxed) for n in nodes)
         inside = self.tables.inside(boxed)
         read = sum([inside[i] for i in inputs])
@@ -332,7 +327,7 @@ class StageMaker:
             peak += self.way_back.result_bytes
             if peak <= self.available:
                 back = self.way_back.stage(head, nodes, inputs, boxed)
-                self.planner.effort.spend(_STEP_SECONDS * len(back.steps))
+                self.planner.effort.spend(2 * TABLE_SECONDS * len(back.steps))
                 peak = max(peak, self.back_peak(back))
         return Stage(
             head=head,

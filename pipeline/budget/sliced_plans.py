@@ -9,7 +9,7 @@ from operator import itemgetter
 from typing import Final
 
 from ..errors import BudgetError, format_bytes, format_count
-from ..orders.effort import OUTLINE_SECONDS, SLICING_SECONDS, PlanningBudget
+from ..orders.effort import OUTLINE_SECONDS, PlanningBudget
 from ..plans.lower_bounds import Outline, least_bytes
 from ..plans.plan import Plan
 from ..plans.planner import Planner, planning_seconds
@@ -167,7 +167,7 @@ class Slicing:
 
     def _sliced(self, limit: int, rounds: int = CAREFUL_ROUNDS) -> frozenset[int]:
         planner = self.planner
-        planner.effort.spend(SLICING_SECONDS * len(self.tree.scopes) * (1 + rounds) / (1 + CAREFUL_ROUNDS))
+        planner.effort.spend(OUTLINE_SECONDS * len(self.tree.scopes) * (1 + rounds) / (1 + CAREFUL_ROUNDS))
         return slice_tree(
             self.tree,
             limit,

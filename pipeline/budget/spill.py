@@ -39,6 +39,7 @@ from typing import Final
 
 from ...tasks.steps.number_limits import CELL_BYTES
 from ..errors import BudgetError
+from ..orders.effort import OUTLINE_SECONDS
 from ..plans.plan import Plan
 from ..plans.planner import Planner, planning_seconds
 from ..plans.problem import UNLIMITED_BYTES, sliced_dims
@@ -61,8 +62,6 @@ _STORED_TRIALS: Final = 256
 # of their output.
 _SHARES_BEYOND: Final = 1.5
 
-# Of a trial, for each node, besides stages that no trial had before.
-_TRIAL_SECONDS = 1e-5
 # The same plan has to come out again, so it is chosen with a typical rate of a disk and not with a measured one.
 DISK_RATE = 5e8
 # Keeping account of a box, and of a chunk file that is written or read.
@@ -169,7 +168,7 @@ class Cutter:
     @property
     def trial_seconds(self) -> float:
         """Nominal seconds to divide the nodes into stages and to price the stages, most of which are cached."""
-        return _TRIAL_SECONDS * len(self.nodes)
+        return OUTLINE_SECONDS * len(self.nodes)
 
     def run(self, node: int, length: int, cuts: frozenset[int]) -> frozenset[int]:
         """A stored table and the next ones on the way to the root; none if this one is not stored any more."""

@@ -9,6 +9,8 @@ from ...tasks.steps.policy import Policy
 
 # Members of a list of numbers or names that are shown.
 LISTED_MEMBERS: Final = 40
+# Bars of a chart of models or steps, the longest first.
+LISTED_BARS: Final = 20
 # Clocks that are read together differ by less.
 SAME_SECONDS: Final = 1e-4
 # Axes and bars are logarithmic if the largest value is this many times the least.

@@ -18,10 +18,8 @@ from ..results.proof import plain_number
 from ..results.remaining_time import SweptShare, duration, share_text
 from .record import Record
 
-# The cluster is asked at every such beat.
+# At every such beat the cluster is asked, and the log gets a line if the run went on.
 _ASKED_BEATS: Final = 5
-# The log gets a line at every such beat.
-_LOGGED_BEATS: Final = 10
 
 
 @dataclass
@@ -64,7 +62,7 @@ class Pulse:
         self._beats += 1
         self.job.write_pulse(self._facts())
         said = (self._swept.done, self._swept.planned, self._bounds)
-        if self._beats % _LOGGED_BEATS == 0 and said != self._said:
+        if self._beats % _ASKED_BEATS == 0 and said != self._said:
             self._said = said
             facts = self._facts()
             self.job.note("progress", **{name: facts[name] for name in ("done", "planned", "bounds") if facts[name]})

@@ -10,14 +10,14 @@ from functools import lru_cache
 from pathlib import Path
 from uuid import uuid4
 
-from ...storage.files import PARTIAL, Place
+from ...storage.files import PARTIAL, Place, write_all
 from ...storage.object_store import ObjectPath
 from ...storage.spec import disk_full
 from . import cpu as rate_files
 
-# Rounds of a sample, and pieces of a round. The fastest round counts: other processes delay some of the rounds.
-_SAMPLE_ROUNDS, _SAMPLE_PIECES = 8, 4
-# Of an object store, whose requests take longer than its bytes for anything smaller.
+# Rounds of a sample. The fastest round counts: other processes delay some of the rounds.
+_SAMPLE_ROUNDS = 8
+# Bytes of a round. The requests of an object store take longer than the bytes of anything smaller.
 _SAMPLE_BYTES = 1 << 22
 # Assumed of a disk that cannot be measured: it is full, or cannot be written.
 _DISK_RATE = 2e8
@@ -58,19 +58,18 @@ def _disk_key(folder: Path) -> str:
 @lru_cache(maxsize=16)
 def sampled_rate(folder: Path) -> float:
     """Measure the disk of a folder, once in a process: that takes longer than planning what is small."""
-    piece = os.urandom(1 << 20)
-    return 2 * _SAMPLE_PIECES * len(piece) / min(_sample_seconds(folder, piece) for _ in range(_SAMPLE_ROUNDS))
+    content = os.urandom(_SAMPLE_BYTES)
+    return 2 * len(content) / min(_sample_seconds(folder, content) for _ in range(_SAMPLE_ROUNDS))
 
 
-def _sample_seconds(folder: Path, piece: bytes) -> float:
+def _sample_seconds(folder: Path, content: bytes) -> float:
     """Return the seconds of writing a file, forced to disk, and reading it back."""
     with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
         start = time.perf_counter()
-        for _ in range(_SAMPLE_PIECES):
-            file.write(piece)
+        write_all(file, memoryview(content))
         os.fsync(file.fileno())
         file.seek(0)
-        while file.read(len(piece)):
+        while file.read(len(content)):
             pass
         return time.perf_counter() - start
 

@@ -13,12 +13,10 @@ from ...tasks.compiler.compiler_policy import CompilerPolicy
 from ...tasks.steps.ordered_sum import ordered_sum
 from .min_fill import MAX_WORK, min_fill_order
 from .order_policy import OrderPolicy
+from .tree_search import UNCOMPILED_CELLS
 
 # Seconds of a search that it is compiled for, and cells of the buckets of the first order that it is loaded for.
 _LOADED_CELLS: Final = 1 << 22
-# Orders that are not for a sweep are searched for, though that has to be compiled, where the buckets of the first
-# one have more cells.
-_COMPILED_FIRST_CELLS: Final = 1 << 26
 # Neighbours visited by a first order if a compiled search can follow; a longer first order is worse.
 _FIRST_WORK: Final = 100_000
 
@@ -44,7 +42,7 @@ def depth_first_order(
     first = min_fill_order(dims, scopes, seed, _FIRST_WORK if searched or compiled else MAX_WORK)
     cells = bucket_cells(dims, scopes, first)
     if seconds >= policy.compiled_seconds:
-        searched |= cells > CompilerPolicy.current().weight * _COMPILED_FIRST_CELLS
+        searched |= cells > CompilerPolicy.current().weight * UNCOMPILED_CELLS
     if searched or (compiled and cells > _LOADED_CELLS):
         from .tried_orders import search_order
 

@@ -19,15 +19,13 @@ SHARE: Final = 0.1
 """Planning may take this share of the predicted run,"""
 LEAST: Final = 0.2
 """or this many seconds if that is more,"""
-LEAST_ON_DEVICE: Final = 0.4
+LEAST_ON_DEVICE: Final = 2 * LEAST
 """or this many for a GPU."""
 
 TABLE_SECONDS: Final = 3e-5
 """Choosing the layout of a table that a step reads or writes, lowering, and following what is alive."""
-OUTLINE_SECONDS: Final = 8e-6
-"""Choosing the layout of a table, and following what is alive, where that shows that a plan does not fit."""
-SLICING_SECONDS: Final = 1.2e-5
-"""Choosing variables to condition on, for each table of a tree."""
+OUTLINE_SECONDS: Final = 1e-5
+"""Following a table: while its layout or the variables to condition on are chosen, or stages are tried."""
 FUNCTION_SECONDS: Final = 1.5e-4
 """The first order, and the trees that it gives, for each function."""
 

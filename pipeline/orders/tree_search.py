@@ -38,7 +38,6 @@ from .tried_orders import SECONDS_PER_WORK, OrderName, OrderPool, checked_order,
 # Automatic planning spends this fraction of the predicted run time, and the larger fraction of runs up to this many
 # seconds.
 _SHORT_SHARE: Final = 0.25
-_SHORT_SECONDS: Final = 0.1
 # Maximum seconds of planning if the best plan would take unacceptably long.
 _HOPELESS_SECONDS: Final = 0.5
 # Seconds of the first round of a search; each round takes twice as long as the last.
@@ -56,12 +55,10 @@ _TREE_SECONDS: Final = 5e-5
 _FORESTS_SHARE: Final = 0.6
 # A search that takes this many times its nominal time is stopped by the clock.
 _EMERGENCY: Final = 4.0
-# Nominal seconds between two checks of whether a search beside other work should end.
-_PIECE_SECONDS: Final = 0.1
 # CPU seconds that compiling a search takes. Where it is not compiled the first tree is kept if that is predicted to
 # take less, and no table of it has more cells: a grid of 2^31 cells took 30 to 46 CPU-s at first, 1.8 of them with
 # its first tree and .6 with the tree that was searched.
-_UNCOMPILED_TABLE_CELLS: Final = 1 << 26
+UNCOMPILED_CELLS: Final = 1 << 26
 
 TreeName = Literal["refined", "bucket", "junction"]
 
@@ -261,7 +258,7 @@ class _SearchState:
             return True
         if self.asked.seconds is not None:
             return self.asked.seconds >= policy.compiled_seconds
-        return self.best_seconds >= seconds or max(self.best.cells, default=0) > _UNCOMPILED_TABLE_CELLS
+        return self.best_seconds >= seconds or max(self.best.cells, default=0) > UNCOMPILED_CELLS
 
     @property
     def is_acyclic(self) -> bool:
@@ -367,7 +364,7 @@ class _SearchState:
 
     def _work(self, rearranger: Rearranger, seconds: float) -> None:
         """Rearrange for nominally ``seconds`` seconds, in short pieces if the search may be ended."""
-        piece = seconds if self.asked.ended is None else _PIECE_SECONDS
+        piece = seconds if self.asked.ended is None else SMALL_SECONDS
         until = self.spent + seconds
         while (left := until - self.spent) > 0 and not self._ended:
             spent = rearranger.run(int(min(piece, left) / SECONDS_PER_WORK)) * SECONDS_PER_WORK
@@ -382,7 +379,7 @@ class _SearchState:
         seconds = self.best_seconds
         if seconds > HOPELESS_SECONDS:
             return min(budget, _HOPELESS_SECONDS)
-        return min(budget, max(policy.share * seconds, min(_SHORT_SHARE * seconds, _SHORT_SECONDS)))
+        return min(budget, max(policy.share * seconds, min(_SHORT_SHARE * seconds, SMALL_SECONDS)))
 
     def _clock(self) -> float:
         """Return a clock: wall seconds if the user gave a time, otherwise this thread's seconds; both without

@@ -15,7 +15,7 @@ from .effort import FUNCTION_SECONDS, TABLE_SECONDS, PlanningBudget
 from .forests import forest_tree, split_steps
 from .order_policy import BOTH_WAYS_STEP_SECONDS, KEPT_TREES, OrderPolicy
 from .starts import Starts
-from .tree_search import HOPELESS_SECONDS, MOST_SAVED, Check, TreeSearch
+from .tree_search import HOPELESS_SECONDS, MOST_SAVED, SMALL_SECONDS, Check, TreeSearch
 
 # Propagations whose loops are predicted to take less, and sweep few cells, are planned without the compiled search.
 _BOTH_WAYS_SMALL_SECONDS: Final = 0.2
@@ -35,7 +35,6 @@ _ASKED_CELL_SECONDS: Final = 2e-8
 # No search whose time is by cells is given more than the first, for a refined tree nor more than the other or
 # ``share`` of the propagation.
 _LONGEST_RESTARTS_SECONDS: Final = 1.0
-_RESTARTS_SECONDS: Final = 0.1
 # Also at most the time that remains after the steps of both sweeps are lowered; they have this many tables for each
 # table of the tree. The first orders by other rules are always tried.
 _LEAST_RESTARTS_SECONDS: Final = 0.02
@@ -96,7 +95,7 @@ def tree_for_both_ways(search: TreeSearch, effort: PlanningBudget | None = None,
             seconds = _restart_seconds(best, policy.restart_cells, _RESTART_CELL_SECONDS)
         if seconds:
             left = effort.left(propagation) - _BOTH_WAYS_TABLES * TABLE_SECONDS * len(best.scopes)
-            most_seconds = max(_RESTARTS_SECONDS, policy.share * propagation)
+            most_seconds = max(SMALL_SECONDS, policy.share * propagation)
             search = replace(search, seconds=min(seconds, most_seconds, max(left, _LEAST_RESTARTS_SECONDS)))
         elif propagation < _BOTH_WAYS_SMALL_SECONDS:
             return best

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from ...tasks.steps.caches import REMEMBERED
 from ..errors import BudgetError, format_bytes, format_count
 from ..orders.effort import OUTLINE_SECONDS, TABLE_SECONDS, PlanningBudget
 from ..orders.last_variables import trees_with_last
@@ -36,7 +37,6 @@ _SEARCHED_SECONDS: Final = 1.0
 _Key = tuple[Problem, PlanOptions, Rates]
 """The inputs that determine a plan without slices, for any memory."""
 
-_REMEMBERED: Final = 8
 _planned: dict[_Key, tuple[Plan, float]] = {}
 """With the nominal seconds that finding its tree took."""
 
@@ -237,7 +237,7 @@ class Planner(TreePlanner):
     def _keep(self, plan: Plan, spent: float = 0.0) -> None:
         """Remember a plan, and forget the oldest of many."""
         _planned[self._key] = plan, spent
-        if len(_planned) > _REMEMBERED:
+        if len(_planned) > REMEMBERED:
             _planned.pop(next(iter(_planned)), None)
 
     def last_refusal(self, whole: Plan, way: str) -> BudgetError:

@@ -95,11 +95,12 @@ _LONG_ROWS = 0.75
 # Factors for products of short sides, in cells of a loop, and for rows of several tables, which move at a third of a
 # copy's rate.
 _SIDE_CELL, _ROWS_MOVED = 0.3, 2.8
-# The allocator gives larger tables back each time, so that every page is touched for the first time.
-_FRESH_BYTES = 1 << 25
-# Factors for reading an uncached table against its order, in cells of a loop: for each of its cells, and for each cell
-# of an inner loop.
-_FAR_BYTES, _FAR_CELL, _GATHERED_CELL = 1 << 25, 10.0, 2.0
+# The allocator gives larger tables back each time, so that every page is touched for the first time; and no cache holds
+# them.
+_LARGE_BYTES = 1 << 25
+# Factors for reading such a table against its order, in cells of a loop: for each of its cells, and for each cell of an
+# inner loop.
+_FAR_CELL, _GATHERED_CELL = 10.0, 2.0
 
 
 @dataclass(frozen=True)
@@ -242,7 +243,7 @@ def ruled_step_seconds(lowered: Lowered, rates: Rates, itemsize: int) -> float:
         return _begun(_SMALL, work, slowness) + loops
     moved = _ROWS_MOVED * work.moved_cells * itemsize / rates.bytes_per_second
     written = work.out_cells * itemsize
-    fresh = written / rates.fresh_bytes_per_second if written >= _FRESH_BYTES else 0.0
+    fresh = written / rates.fresh_bytes_per_second if written >= _LARGE_BYTES else 0.0
     if work.matrix:
         loops = work.cells / rates.matmul_cells_per_second
         loops += _SIDE_CELL * work.cells / max(work.sides, 1) / rates.cells_per_second
@@ -261,7 +262,7 @@ def _gathered_cells(lowered: Lowered, itemsize: int) -> float:
     for operand in loops.operands:
         if operand.role == "gather":
             size = prod([n for n, stride in zip(loops.axes.sizes, operand.strides, strict=True) if stride])
-            if size * itemsize >= _FAR_BYTES:
+            if size * itemsize >= _LARGE_BYTES:
                 cells += _FAR_CELL * size + _GATHERED_CELL * lowered.cells * loops.gathered_inside(operand)
     return cells
 

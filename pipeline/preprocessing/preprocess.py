@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...tasks.rows.keys import Keys
+from ...tasks.steps.caches import REMEMBERED
 from ..models.model import Function, Model
 from ..models.query import Query as Query
 from .consistency import NOTHING, Fallen, excluding, fixpoint
@@ -226,7 +227,7 @@ class _Left:
 
 
 # Cached results for small models of probabilities, because computing them takes as long as propagating.
-_REMEMBERED, _SMALL_BYTES = 4, 1 << 22
+_SMALL_BYTES = 1 << 22
 _remembered: WeakKeyDictionary[Model, dict[Any, _Left]] = WeakKeyDictionary()
 
 
@@ -242,7 +243,7 @@ def _left(model: Model, functions: tuple[int, ...], evidence: Mapping[int, int])
     if model.kind != "cost" and model.nbytes <= _SMALL_BYTES and all(f.rows is None for f in model.functions):
         before = _remembered.setdefault(model, {})
         before[key] = found
-        for oldest in [*before][:-_REMEMBERED]:
+        for oldest in [*before][:-REMEMBERED]:
             before.pop(oldest, None)
     return found
 

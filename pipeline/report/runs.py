@@ -23,7 +23,7 @@ from ...tasks.steps.step import Step
 from ..answering.prepared import Prepared, prepare
 from ..api.resume import stored_question
 from ..drawings import charts
-from ..drawings.display_policy import SAME_SECONDS
+from ..drawings.display_policy import LISTED_BARS, SAME_SECONDS
 from ..drawings.html import Html
 from ..drawings.svg import Svg
 from ..errors import BucketflowError, IncompatibleRunError, counted, format_bytes, shown_number
@@ -40,8 +40,6 @@ from ..trees.costs import Rates
 
 # Variables whose bars are shown.
 _VARIABLE_BARS: Final = 60
-# Steps whose bars are shown.
-_STEP_BARS: Final = 20
 # Names of variables in a label.
 _LABEL_NAMES: Final = 3
 
@@ -278,7 +276,7 @@ def step_sections(prepared: Prepared, plan: Plan, receipts: Iterable[Receipt], f
     if plan.device or plan.row_bounds is not None or not spent:
         return []
     taken = sorted(_taken(prepared, plan, spent), key=lambda t: -max(t.predicted, t.measured))
-    longest = taken[:_STEP_BARS]
+    longest = taken[:LISTED_BARS]
     series = {"predicted": [t.predicted for t in longest], "measured": [t.measured for t in longest]}
     chart = charts.bars("Seconds by step, the longest", [t.label for t in longest], series, "seconds")
     columns: dict[str, Sequence[Any]] = {

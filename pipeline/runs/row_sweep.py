@@ -21,6 +21,7 @@ from ...tasks.gpu.memory import is_short
 from ...tasks.rows.memory_account import MemoryAccount, RowsNoRoomError, possible
 from ...tasks.rows.ordering import Ranges
 from ...tasks.rows.relation import Relation
+from ...tasks.steps.number_limits import CELL_BYTES
 from ...tasks.steps.row_policy import RowPolicy
 from ...tasks.steps.semiring import LOG_SUM
 from ...tasks.steps.step import Step
@@ -43,9 +44,6 @@ _TOLD_BYTES: Final = 1 << 14
 
 T = TypeVar("T")
 R = TypeVar("R")
-
-_ROW_BYTES: Final = 16
-"""A key and a value."""
 
 
 @dataclass
@@ -295,7 +293,8 @@ class RowTables(Generic[T]):
             return None
         if self.run.device and not self._there:
             held = sum(self._bytes_of(self.held[i], self.steps[i]) for i in step.inputs if i in self.held)
-            if there + held > _ROW_BYTES * RowPolicy.current().device_rows:
+            # a row is a key and a value
+            if there + held > 2 * CELL_BYTES * RowPolicy.current().device_rows:
                 return None
         return [self._read(i, {}, there=True) if i in stored else self._whole(i) for i in step.inputs]
 

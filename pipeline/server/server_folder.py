@@ -20,7 +20,7 @@ from ...storage.locks import open_lock, try_lock
 from ...storage.trust import UntrustedError, check_folder
 from ..errors import BucketflowError, unreadable
 
-_PRIVATE_FILE, _PRIVATE_FOLDER = 0o600, 0o700
+_OWN_FILE = stat.S_IRUSR | stat.S_IWUSR
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 _LEAST_TOKEN, _MOST_TOKEN = 20, 1000
 _NAME, _WARM = "server", "server-"
@@ -71,7 +71,7 @@ class ServerFolder:
             If others than this user can change or read what is in the folder.
         """
         try:
-            os.makedirs(self.path, mode=_PRIVATE_FOLDER, exist_ok=True)
+            os.makedirs(self.path, mode=stat.S_IRWXU, exist_ok=True)
         except OSError as error:
             raise BucketflowError(f"cannot make {self.path}: {file_fault(error, self.path, 'write')}") from None
         self._check()
@@ -122,7 +122,7 @@ class ServerFolder:
         try:
             for path, text in texts.items():
                 path.unlink(missing_ok=True)
-                with FileIO(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _PRIVATE_FILE), "w") as file:
+                with FileIO(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _OWN_FILE), "w") as file:
                     write_all(file, memoryview(text))
             yield
         finally:

@@ -23,7 +23,7 @@ from ..errors import BucketflowError, shorten
 from .api_page import api_document, api_page
 from .asgi_server import open_limit
 from .server_metrics import ServerMetrics
-from .server_policy import RETRY_SECONDS, ServerPolicy
+from .server_policy import HEAD_BYTES, RETRY_SECONDS, ServerPolicy
 from .service_queue import ClosedQueueError, FullQueueError, ServedRequest
 
 if TYPE_CHECKING:
@@ -33,8 +33,6 @@ Ask = Callable[[str, bytearray, Callable[[], object]], AbstractContextManager[Se
 """Takes a path, a body and a function to call when lines are ready; yields the queued request until it is answered."""
 # Probes and browsers send no token; these paths say nothing about questions.
 _OPEN = ("/healthz", "/docs", "/openapi.json")
-# The event loop itself parses bodies of up to this size, in a few milliseconds: a thread costs 1 ms of CPU.
-_QUICK_BYTES = 1 << 16
 _REFUSALS: dict[type[Exception], HTTPStatus] = {
     FullQueueError: HTTPStatus.TOO_MANY_REQUESTS,
     ClosedQueueError: HTTPStatus.SERVICE_UNAVAILABLE,
@@ -146,7 +144,8 @@ class WebApp:
             body = await self._body(request, stack)
             ready, loop = asyncio.Event(), asyncio.get_running_loop()
             asking = self._ask(request.scope["path"], body, partial(loop.call_soon_threadsafe, ready.set))
-            quick = len(body) <= _QUICK_BYTES
+            # the event loop parses a small body: a thread costs 1 ms of CPU
+            quick = len(body) <= HEAD_BYTES
             served = stack.enter_context(asking) if quick else await run_in_threadpool(stack.enter_context, asking)
             return _Answers(served, ready, stack.pop_all())
         raise AssertionError

@@ -22,12 +22,10 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import chain
 from math import log2, prod
-from typing import Any, Final
+from typing import Any
 
 from ...tasks.steps.axes import REMEMBERED_SIZES, Sizes, alike, bits_of, mask_key, mask_of
-
-# Steps of one network are priced by few rates.
-_PRICED_BY: Final = 8
+from ...tasks.steps.caches import REMEMBERED
 
 Target = tuple[int, ...]
 """Variables, ascending, of a requested joint belief."""
@@ -351,7 +349,7 @@ class Sizer:
 
     def prices(self, by: Hashable) -> dict[Any, Any]:
         """Return the prices of steps that are known by some rates; trees of one network have most steps in common."""
-        if len(self._prices) >= _PRICED_BY:
+        if len(self._prices) >= REMEMBERED:
             self._prices.clear()
         found = self._prices.setdefault(by, {})
         if len(found) >= REMEMBERED_SIZES:

@@ -35,8 +35,8 @@ _MOST_LAUNCHES: Final = 4
 # Minimum number of steps for a conclusion; maximum bytes of stored numbers, which every query must read.
 FEWEST_STEPS: Final = 40
 _MOST_STORED_BYTES: Final = 1 << 19
-# Shares of the steps that are fitted to, and that the kinds of regressions are compared on; the rest is held out.
-_FITTED, _COMPARED = 0.6, 0.8
+# Share of the steps that the kinds of regressions are compared on, and share that is held out; the rest is fitted to.
+_TEST_SHARE = 0.2
 # What steps have: log2 of the cells, and bytes of their tables.
 _CPU_LOG2, _CPU_BYTES = (log2(SMALL_CELLS) + 0.1, 23.0), 1 << 27
 _GPU_LOG2, _GPU_BYTES = (14.0, 30.0), 4 << 30
@@ -316,7 +316,7 @@ def _kept(bench: StepBench, fits: _Fits, may_choose: bool = True) -> Tuning:
 def _split(count: int, seed: int) -> tuple[list[int], list[int], list[int]]:
     """Numbers of the steps to fit to, to compare on, and to hold out."""
     order = np.random.default_rng(seed).permutation(count).tolist()
-    first, second = round(_FITTED * count), round(_COMPARED * count)
+    first, second = round((1 - 2 * _TEST_SHARE) * count), round((1 - _TEST_SHARE) * count)
     return order[:first], order[first:second], order[second:]
 
 

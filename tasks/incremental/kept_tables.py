@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..steps.step import Step
-from ..sweeps.scaled import Scaled, SumProduct
+from ..sweeps.scaled import BLOCK_CELLS, Scaled, SumProduct
 from ..sweeps.sweep import useful_threads
 
 Array = NDArray[Any]
@@ -151,8 +151,6 @@ def loops_are_loaded() -> bool:
 
 # Kept tables one by one, as NumPy goes: nothing to compile, and nothing to copy.
 
-_BLOCK = 1 << 13
-
 
 class Incremental(KeptTables):
     """Keeps each table as the algebra returned it."""
@@ -217,7 +215,7 @@ def same_ratios(old: Scaled, new: Scaled) -> bool:
     if top == 0.0 or other == 0.0:
         return bool(top == other)
     # block by block: a table that has changed differs early, and no copy grows
-    parts = (slice(i, i + _BLOCK) for i in range(0, x.size, _BLOCK))
+    parts = (slice(i, i + BLOCK_CELLS) for i in range(0, x.size, BLOCK_CELLS))
     return all(_agree(x[part], other / top, y[part]) for part in parts)
 
 

@@ -31,9 +31,7 @@ from .stages import MOST_PARTS, LargeStep, spread_code
 # small steps, or a stage of a large step, whose parts are taken one by one. The cells of a part do not depend on the
 # thread that takes it: the tables are the same for any number of threads.
 
-TAKEN: Final = 0
-MADE: Final = 16
-CONTROL_WORDS: Final = 32
+TAKEN, MADE, CONTROL_WORDS = range(0, 48, 16)
 """Words that count tickets that were taken and entries that were made, each on a line of its own."""
 
 

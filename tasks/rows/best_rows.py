@@ -16,13 +16,12 @@ from ..steps.views import slice_of
 from .algebra import Representation
 from .joins import least_row
 from .keys import Keys
-from .memory_account import MemoryAccount, rows_bytes
+from .memory_account import LEAST_BLOCK_ROWS, MemoryAccount, rows_bytes
 from .relation import Dense, Relation, Table, from_dense, on_host, restricted
 
 # To find a best joint state, this number of joint states is compared at once, and this number of rows of a join is
 # made. With little memory the number is smaller, but at least the second number.
 _BEST_JOINT_STATES: Final = 1 << 18
-_BEST_LEAST_STATES: Final = 1 << 8
 
 
 def fixed(table: Any, axes: Sequence[int], sizes: Sequence[int], states: Mapping[int, int]) -> Table:
@@ -56,7 +55,7 @@ def best_row(
         inputs = _with_rows(_fewer(group, semiring), semiring)
         block = _BEST_JOINT_STATES
         if room is not None:
-            block = max(_BEST_LEAST_STATES, min(room.block_rows(inputs), block))
+            block = max(LEAST_BLOCK_ROWS, min(room.block_rows(inputs), block))
         found = least_row(inputs, Keys(tuple(scope), tuple(scope.values())), semiring, block)
         states.update(dict.fromkeys(scope, 0) if found is None else found)
     return states

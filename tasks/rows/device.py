@@ -12,19 +12,20 @@ import numpy as np
 from ..gpu.kernels import cupy, kernel, processors
 from ..steps.caches import Memo
 from ..steps.semiring import Semiring
+from .host import TABLE_CELLS_A_ROW
 from .keys import Keys, Words
 from .numpy_rows import ANY_ORDER, TILE
 
-_THREADS: Final = 256
+THREADS: Final = 256
 _LANES: Final = 32
 _TILE: Final = 2048
 _SORTED: Final = 3072
-_DIGITS: Final = 256
 _DIGIT_BITS: Final = 8
+_DIGITS: Final = 1 << _DIGIT_BITS
 _COUNTING_BLOCKS: Final = 8
 _COUNT: Final = (1 << 62) - 1
 #: A table of all keys has at most this number of cells, or this multiple of its rows.
-_SMALL_TABLE, _TABLE_CELLS_A_ROW = 1 << 16, 4
+SMALL_TABLE: Final = 1 << 16
 
 
 class DeviceRows:
@@ -79,7 +80,7 @@ class DeviceRows:
 
     def index(self, words: Any, keys: Keys, ascending: bool) -> DeviceIndex:
         """Return where rows are that are looked for by their keys."""
-        few = keys.n_words == 1 and keys.span <= max(_SMALL_TABLE, _TABLE_CELLS_A_ROW * len(words))
+        few = keys.n_words == 1 and keys.span <= max(SMALL_TABLE, TABLE_CELLS_A_ROW * len(words))
         return DeviceIndex(words, keys.span if few else 0)
 
     def expanded(
@@ -94,7 +95,7 @@ class DeviceRows:
             cp.zeros(1, np.uint64),
         )
         arguments = (*matches, len(matches[1]), *span, *words, *values, _bound(semiring), out, products, zeros)
-        _launch("expand", -(-rows // _TILE) * _THREADS, arguments, width, semiring=semiring)
+        _launch("expand", -(-rows // _TILE) * THREADS, arguments, width, semiring=semiring)
         return _without_zeros(out, products, semiring) if rows and int(zeros[0]) else (out, products)
 
     def expanded_sums(
@@ -146,7 +147,7 @@ class DeviceRows:
             semiring,
         )
         given = (*matches, tile_rows, *span, *words, *values, bound)
-        _launch("expand_reduce", blocks * _THREADS, (*given, progress, out, sums, parts, places), width, 1, semiring)
+        _launch("expand_reduce", blocks * THREADS, (*given, progress, out, sums, parts, places), width, 1, semiring)
         _launch("add_parts", blocks * _LANES, (parts, places, blocks, bound, sums), width, 1, semiring)
         written, zeros = progress[-2:].get().tolist()
         found = _first(out, sums, written & _COUNT)
@@ -215,7 +216,7 @@ def _launch(
     law, dtype = (semiring.name, semiring.dtype) if semiring else ("min_plus", "float64")
     clamp = {"CLAMP": 1} if semiring and semiring.saturates else {}
     found = kernel("relations", law, dtype, entry=entry, WORDS=words, NEW_WORDS=new_words, **clamp)
-    found((-(-threads // _THREADS),), (_THREADS,), _numbers(arguments))
+    found((-(-threads // THREADS),), (THREADS,), _numbers(arguments))
 
 
 def _copied(numbers: Words) -> Any:
@@ -257,7 +258,7 @@ def _merged_pair(a: tuple[Any, Any], b: tuple[Any, Any]) -> tuple[Any, Any]:
     arguments = *a, len(a[0]), *b, len(b[0]), out, values
     like = kernel("relations", "min_plus", values.dtype.name, entry="merge", WORDS=width, NEW_WORDS=1)
     if rows:
-        like((-(-rows // _TILE),), (_THREADS,), _numbers(arguments))
+        like((-(-rows // _TILE),), (THREADS,), _numbers(arguments))
     return out, values
 
 
@@ -280,7 +281,7 @@ def _reduced(words: Any, values: Any, semiring: Semiring) -> tuple[Any, Any] | N
     blocks = -(-rows // _TILE)
     progress = cp.zeros(blocks + 2, np.uint64)
     arguments = words, values, rows, _bound(semiring), progress, out, sums
-    _launch("reduce", blocks * _THREADS, arguments, words.shape[1], semiring=semiring)
+    _launch("reduce", blocks * THREADS, arguments, words.shape[1], semiring=semiring)
     written, long = progress[-2:].get().tolist()
     if long:
         return None
@@ -351,7 +352,7 @@ def _by_digits(keys: Any, payload: Any, mask: int) -> tuple[Any, Any]:
     cp, rows = cupy(), len(keys)
     carried = payload.view(f"int{8 * payload.itemsize}")
     tiles = -(-rows // _SORTED)
-    few = (min(tiles, _COUNTING_BLOCKS * processors()),), (_THREADS,)
+    few = (min(tiles, _COUNTING_BLOCKS * processors()),), (THREADS,)
     differing = cp.zeros(2, np.uint64)
     _radix("differing", carried)(*few, (keys, np.int64(rows), differing))
     spread, descents = differing.get().tolist()
@@ -373,7 +374,7 @@ def _by_digits(keys: Any, payload: Any, mask: int) -> tuple[Any, Any]:
         states[:] = 0
         digit = np.int64(rows), np.int64(low + _DIGIT_BITS * number), np.uint64(masks[number])
         _radix("scatter", carried)(
-            (tiles,), (_THREADS,), (*source, *digit, firsts[number], states, states[-1:], *target)
+            (tiles,), (THREADS,), (*source, *digit, firsts[number], states, states[-1:], *target)
         )
         # the input arrays are not written to
         spare = spare or (cp.empty_like(keys), cp.empty_like(carried))

@@ -11,16 +11,15 @@ import numpy as np
 from ..gpu import arrays
 from ..gpu.kernels import cupy, kernel
 from ..steps.row_policy import RowPolicy
+from .device import SMALL_TABLE, THREADS
+from .host import TABLE_CELLS_A_ROW
 from .layers import Layer, Operations, Rows, Space, lowered
 
-_THREADS: Final = 256
 #: Cells of one block of threads.
-_TILE: Final = 8 * _THREADS
+_TILE: Final = 8 * THREADS
 #: If at least this number of rows may become one, one thread would compare all of them. New keys are an array if they
 #: are few.
 _LONG_GROUP: Final = 64
-_FEW_CELLS: Final = 1 << 16
-_CELLS_A_ROW: Final = 4
 _NOTHING: Final = np.uint64((1 << 64) - 1)
 _ADDRESSES = ("keys", "costs", "order", "groups", "program")
 _OUTPUTS = ("out_keys", "out_costs", "out_origin", "progress")
@@ -77,7 +76,7 @@ def order_of_groups(rows: Rows, layer: Layer) -> Any:
     cp, n, words = cupy(), len(rows), layer.next_keys.n_words
     packed = arrays.empty(words * n, "uint64")
     launch.record["out_keys"] = packed.data.ptr
-    launch("repack", -(-n // _THREADS))
+    launch("repack", -(-n // THREADS))
     order = None
     for word in reversed(range(words)):
         keys = _narrowed(packed[word * n : (word + 1) * n], layer, word)
@@ -107,7 +106,7 @@ def next_rows(
 
 def _next_rows(rows: Rows, layer: Layer, upper: float, most: int, space: Space, spare: int) -> tuple[Rows, Any, float]:
     width = layer.d if layer.stays else 1
-    few = max(_FEW_CELLS, _CELLS_A_ROW * len(rows))
+    few = max(SMALL_TABLE, TABLE_CELLS_A_ROW * len(rows))
     crowded = _longest_group(layer) > _LONG_GROUP and len(rows) > 0
     if crowded and (cells := _keys_of_one_word(layer)) is not None and cells <= few:
         return _of_few_cells(_Launch(rows, layer), cells, upper, most, space)
@@ -202,7 +201,7 @@ class _Launch:
         self.record["merging"] = bool(layer.leaving)
 
     def __call__(self, entry: str, blocks: int) -> None:
-        kernel("layer", "min_plus", "float64", entry=entry, **self._words)((blocks,), (_THREADS,), [self.record])
+        kernel("layer", "min_plus", "float64", entry=entry, **self._words)((blocks,), (THREADS,), [self.record])
 
     def number_groups(self) -> int:
         """Number the groups, for :meth:`scatter`; return their number."""
@@ -210,7 +209,7 @@ class _Launch:
         order = self._held[1]
         heads = cp.empty(self._rows, np.uint32)
         self.record["out_origin"] = heads.data.ptr
-        self("heads", -(-self._rows // _THREADS))
+        self("heads", -(-self._rows // THREADS))
         numbers = cp.cumsum(heads, dtype=np.uint32) - np.uint32(1)
         groups = numbers
         if order is not None:
@@ -226,14 +225,14 @@ class _Launch:
         self.record["cells"], self.record["upper"] = cells, upper
         self.record["out_keys"], self.record["out_origin"] = best.data.ptr, owners.data.ptr
         for entry in ("least", "owners"):
-            self(entry, -(-cells // _THREADS))
+            self(entry, -(-cells // THREADS))
 
     def rekey(self, origin: Any, keys: Any) -> None:
         """Write the new keys of origins."""
         self.record["cells"] = len(origin)
         self.record["out_keys"], self.record["out_origin"] = keys.data.ptr, origin.data.ptr
         if len(origin):
-            self("rekey", -(-len(origin) // _THREADS))
+            self("rekey", -(-len(origin) // THREADS))
 
     def advance(self, first: int, cells: int, upper: float, *outputs: Any) -> int:
         """Expand some cells from a position of the order on; return the number of written rows."""

@@ -19,7 +19,7 @@ from .keys import Keys, offsets, repacked
 from .numpy_rows import ANY_ORDER
 
 # A table of all keys has at most this number of cells, or this multiple of its rows, on the host.
-_TABLE_CELLS_A_ROW: Final = 4
+TABLE_CELLS_A_ROW: Final = 4
 
 Array = NDArray[Any]
 
@@ -97,7 +97,7 @@ class HostRows:
     def index(self, words: Array, keys: Keys, ascending: bool) -> KeyPlaces | Sorted:
         """Return where rows are that are looked for by their keys."""
         policy = RowPolicy.current()
-        cells = max(policy.table_cells, _TABLE_CELLS_A_ROW * len(words))
+        cells = max(policy.table_cells, TABLE_CELLS_A_ROW * len(words))
         few = keys.n_words == 1 and keys.span <= cells
         if few and not ascending:
             counts = np.bincount(words[:, 0].view(np.int64), minlength=keys.span)

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from ..compiler.jit import njit
+from .numpy_rows import TILE
 
 #: Neighbours that are summed one after the other; see :data:`.numpy_rows.TILE`.
-_TILE = 32
 _LEVELS = 8
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 
@@ -142,7 +142,7 @@ def _carried(totals: Any, counts: Any, value: float) -> None:
     while True:
         totals[level] += value
         counts[level] += 1
-        if counts[level] < _TILE:
+        if counts[level] < TILE:
             return
         value = totals[level]
         totals[level], counts[level] = 0.0, 0
@@ -225,7 +225,7 @@ def fold_sums(words: Any, values: Any, order: Any, logs: bool, zero: float, out:
                     total = high
                 # Sums of tiles, then sums of tiles of tiles: the rounding error grows with the logarithm of the run's
                 # length, and NumPy and the device's kernels, which do the same, give the same bits.
-                elif tile < _TILE:
+                elif tile < TILE:
                     total += value
                     tile += 1
                 else:

@@ -21,7 +21,7 @@ from .row_backend import backend_of
 _WORKING_WORDS: Final = 10
 _WORKING_KEY_WORDS: Final = 6
 # With room for fewer rows at a time a join is refused.
-_LEAST_BLOCK_ROWS: Final = 1 << 8
+LEAST_BLOCK_ROWS: Final = 1 << 8
 
 T = TypeVar("T", bound=Any)
 
@@ -238,8 +238,8 @@ class MemoryAccount:
         # Half of the free memory is for the rows of a block while it is joined and sorted, half for the result, of
         # which merging makes some copies.
         block, most = free // (2 * block_row), free // (2 * policy.merged_copies * (out + 8))
-        if block < _LEAST_BLOCK_ROWS:
-            needed = 2 * _LEAST_BLOCK_ROWS * block_row
+        if block < LEAST_BLOCK_ROWS:
+            needed = 2 * LEAST_BLOCK_ROWS * block_row
             raise RowsNoRoomError(scope if needed <= self.nbytes else (), self.nbytes - free + needed, self.nbytes)
         each = len(inputs) / max(sum(isinstance(table, Relation) for table in inputs), 1)
 

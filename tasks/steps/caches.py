@@ -8,6 +8,9 @@ from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 
+REMEMBERED = 8
+"""Plans, reduced models and tables of prices that a process remembers: a run alternates between a few of them."""
+
 
 class Remembered(Generic[T]):
     """Values by the objects from which they are derived, such as steps or a plan, and by other dependencies.

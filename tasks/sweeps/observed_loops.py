@@ -11,11 +11,10 @@ from typing import Any, Final
 
 from ..compiler.jit import njit
 from ..compiler.vectors import number, put_number, put_word, word
+from ..steps.number_limits import LEAST_FACTOR
 from .observed_trees import case_graph, case_order, lay_out_cliques, share_out_functions
 
-FINE, IMPOSSIBLE, LEFT = 0, 1, 2
-# A product of two entries above this is a normal number, as are sums of such.
-LEAST: Final = 1e-280
+FINE, IMPOSSIBLE, LEFT = range(3)
 _LN2: Final = math.log(2.0)
 _ASSIGN, _MULTIPLY, _ADD_TO = range(3)
 
@@ -126,7 +125,7 @@ def _up(functions: Any, state: int, room: Any, n: int) -> tuple[int, float]:
                 c = word(room.sibling, c)
             _along(mode, functions, room, k, other)
             mode = _MULTIPLY
-            if low < LEAST:
+            if low < LEAST_FACTOR:
                 return LEFT, log
         put_number(room.low, k, low)
         row, table = word(functions.dims, word(room.order, k)), room.tables + 8 * word(room.clique, k)
@@ -165,7 +164,7 @@ def _down(functions: Any, room: Any, n: int, free: int, answers: int) -> int:
                 before = number(message, s)
                 put_number(new, s, number(new, s) / before if before > 0.0 else 0.0)
             least = _scaled(new, cells)[1] * number(room.low, k)
-            if least < LEAST:
+            if least < LEAST_FACTOR:
                 return LEFT
             for s in range(cells):
                 ratio = number(new, s)

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from ..cpu.dense import contract, run
 from ..steps.lowering import Quick
+from ..steps.number_limits import LEAST_FACTOR
 from ..steps.ordered_sum import ordered_sum
 from ..steps.semiring import LOG_SUM
 from ..steps.step import Step
@@ -25,8 +26,9 @@ from .sweep import restrict
 Array = NDArray[Any]
 
 # Normal float64 numbers reach from e^-708 to e^709; a product or sum within these bounds keeps its precision.
-LOWEST, HIGHEST = -690.0, 690.0
-_BLOCK = 1 << 13
+HIGHEST = 690.0
+LOWEST = -HIGHEST
+BLOCK_CELLS = 1 << 13
 # An output whose bounds are further from 1 than this is measured and scaled at once.
 LOOSE = 230.0
 # As far above 1 as the maximum of a measured table may stay on a device, and as far from 1 as the middle of an output's
@@ -34,8 +36,6 @@ LOOSE = 230.0
 NEAR = LOOSE / 2
 # How much smaller than the largest input one is whose scaling costs nothing beside the step.
 _SMALL = 64
-# 2**-1074 times as many products as anyone sums is less than an ulp of this.
-_SAFE = 1e-280
 
 
 @dataclass(slots=True, eq=False)
@@ -147,7 +147,7 @@ def _lowest_positive(values: Array, high: float) -> float:
     least = float(np.minimum.reduce(flat))
     if least > 0.0:
         return least
-    blocks = (flat[i : i + _BLOCK] for i in range(0, flat.size, _BLOCK))
+    blocks = (flat[i : i + BLOCK_CELLS] for i in range(0, flat.size, BLOCK_CELLS))
     return min([float(b[b > 0.0].min(initial=high)) for b in blocks])
 
 
@@ -334,7 +334,7 @@ class SumProduct:
         high = ordered_sum(max(t.high, 0.0) for t in tables)
         if not any(t.logs for t in tables) and high + summed <= HIGHEST:
             values = self._run(step, tables, threads)
-            if _fits(tables, summed) or float(values.min()) > _SAFE * math.exp(high):
+            if _fits(tables, summed) or float(values.min()) > LEAST_FACTOR * math.exp(high):
                 return measured(values, scale)
             del values
         return self.log_step(step, tables, threads)
