@@ -22,13 +22,41 @@ from ..errors import BudgetError, ModelError, format_bytes, format_count
 from ..models.checks import integer
 from ..models.dcop import Dcop
 from .agent import Knowledge, assign, knowledge_of, most_of, own_cells, semiring_of, util
-from .agent_plan import WORK, AgentPlan, FixedVariables, Scope, plan_agents
+from .agent_plan import WORK, AgentPlan, FixedVariables, Scope, joint_states, plan_agents
 from .agent_policy import AgentPolicy
 from .agent_tasks import AgentLabels, AgentsAnswer, run_agents
 from .bounded import BoundedRun
 from .network import Clock, SimulatedNetwork, Traffic, building
-from .pseudo_tree import CHEAPEST, PseudoTree
-from .tree_choice import chosen_tree
+from .pseudo_tree import CHEAPEST, HEURISTICS, PseudoTree, pseudo_tree
+
+# The choice of the pseudo-tree: the requested one, or the cheapest. Pure.
+
+
+def chosen_tree(dcop: Dcop, order: str | Sequence[str] = CHEAPEST, *, seed: int = 0) -> PseudoTree:
+    """Return the tree of an order.
+
+    For ``"cheapest"``, return the tree with the fewest joint states, and the shallowest among equals.
+
+    A good elimination order is searched for only where the trees that a token finds are not easy.
+
+    Raises
+    ------
+    ModelError
+        If the order is no heuristic, or does not name the agents.
+    """
+    if order != CHEAPEST:
+        return pseudo_tree(dcop, order, seed=seed)
+    best, least = None, (math.inf, 0)
+    for heuristic in (*(each for each in HEURISTICS if each != "planned"), "planned"):
+        if heuristic == "planned" and least[0] <= AgentPolicy.current().easy_states:
+            break
+        tree = pseudo_tree(dcop, heuristic, seed=seed)
+        price = joint_states(dcop, tree, least[0]), tree.depth
+        if best is None or price < least:
+            best, least = tree, price
+    assert best is not None
+    return best
+
 
 # Most messages of one run: more would take days.
 _MOST_RUNS: Final = 10**8

@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 from ...tasks.steps.number_limits import LARGEST_INT32
 from ...tasks.steps.ordered_sum import ordered_sum
 from ...tasks.steps.semiring import Semiring, mod_sum_product
-from ..budget.residue_sweeps import plan_of_points, with_evaluations
+from ...tasks.steps.step import Step, make_step
 from ..errors import BudgetError, InternalError
 from ..orders.tree_search import HOPELESS_SECONDS
 from ..plans.plan import Plan
-from ..plans.repricing import relowered
+from ..plans.plan_parts import Evaluations
+from ..plans.repricing import relowered, repriced
 from ..plans.row_bounds import least_seconds
 from ..preprocessing.consistency import allowed
 from ..preprocessing.leaf_tables import COST_LIMIT, CostScale, cost_leaf
@@ -38,8 +39,77 @@ from ..queries.counting import (
 )
 from ..results.result import Result
 from ..runs.run import TABLES, Run
-from ..trees.costs import Rates
+from ..trees.costs import Rates, residue_rates, steps_cost
+from ..trees.memory import Sizing, sweep_peak
 from .answers import swept_total
+
+# The sweeps modulo primes that follow the first one of a count: how many there are, and how many points each takes.
+
+# Numbers of points that are tried: rows of 64 hide what a step costs besides.
+_TOGETHER = (64, 16, 4)
+# Tables of more cells leave the cache, and are as fast by themselves.
+_MOST_CELLS = 1 << 19
+# Long rows amortise a sweep's overhead if it has at most this many cells.
+_LONG_ROWS, _FEW_CELLS = (2048, 512), 1 << 18
+
+
+def with_evaluations(
+    plan: Plan, semiring: Semiring, points: int, primes: int, expected: int, rates: Rates, memory_bytes: int
+) -> Plan:
+    """Return the plan with later sweeps at ``points`` points, modulo at most ``primes`` primes, ``expected`` of them
+    expected.
+
+    Where one sweep takes all tables at once it takes several points, if that is faster and fits ``memory_bytes``.
+
+    Parameters
+    ----------
+    semiring : Semiring
+        Residues modulo any of the primes.
+    """
+    share = 1.0 if plan.row_bounds is not None else _residue_share(plan, rates)
+    alone = Evaluations(points, primes, share=share, expected=min(primes, expected))
+    if points > 1 and plan.row_bounds is None and plan.spill is None and plan.slices == 1 and not plan.cuts:
+        wide = [count for count in _LONG_ROWS if count * plan.cells <= _FEW_CELLS]
+        for most in wide + [count for count in _TOGETHER if count * plan.cost.largest_table_cells <= _MOST_CELLS]:
+            found = _together(plan, semiring, replace(alone, together=min(points, most)), rates)
+            peak = _peak(plan, found)
+            if peak <= memory_bytes and found.seconds < found.together * share * plan.sweep_seconds:
+                return replace(plan, evaluations=found, peak_bytes=max(plan.peak_bytes, peak))
+    return replace(plan, evaluations=alone)
+
+
+def _residue_share(plan: Plan, rates: Rates) -> float:
+    """Return how many times as long the steps of a plan take with residues."""
+    floats, residues = (steps_cost(plan.up, plan.tree, r, plan.itemsize).seconds for r in (rates, residue_rates(rates)))
+    return residues / floats if floats else 1.0
+
+
+def _together(plan: Plan, semiring: Semiring, wanted: Evaluations, rates: Rates) -> Evaluations:
+    steps = pointwise(plan, semiring, wanted.together)
+    return repriced(replace(wanted, steps=steps), rates, plan.itemsize)
+
+
+def _peak(plan: Plan, found: Evaluations) -> int:
+    """Add up the memory of a sweep of several points, with the leaf tables' powers of a point."""
+    sizing = Sizing((*plan.tree.dims, found.together), plan.itemsize, plan.threads, plan.device)
+    tables = plan.leaf_bytes * (found.together + 1) + sweep_peak(found.steps, sizing, plan.tree.roots)
+    return plan.model_bytes + tables
+
+
+def pointwise(plan: Plan, semiring: Semiring, together: int) -> tuple[Step, ...]:
+    """Return the forward steps with one more variable, numbered after all others, as the last axis of all tables."""
+    added, sizes = len(plan.dims), (*plan.tree.dims, together)
+    return tuple(
+        make_step(s.node, s.inputs, tuple([(*axes, added) for axes in s.input_axes]), (*s.axes, added), sizes, semiring)
+        for s in plan.up
+    )
+
+
+def plan_of_points(plan: Plan, semiring: Semiring, together: int) -> Plan:
+    """Return the plan of one sweep that takes several points."""
+    tree = replace(plan.tree, dims=(*plan.tree.dims, together))
+    return replace(plan, up=pointwise(plan, semiring, together), dims=(*plan.dims, together), tree=tree)
+
 
 # The functions of a leaf table of at most this many cells are looked at together, to see how many assignments a
 # count has: of the gates of mc2022_track1_029, which takes 15 primes, 7 are expected in place of 2.

@@ -7,10 +7,10 @@ if the entry is 0 (Darwiche, JACM 2003). The derivative by the entry is this pro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from itertools import chain
+from itertools import chain, combinations
 from math import prod
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -24,12 +24,46 @@ from ..formats.read import GivenModel, given_model
 from ..machine.resources import Resources
 from ..models.model import Model
 from ..options import Options
-from ..orders.independent_rounds import independent_rounds
 from ..plans.plan import Plan
 from ..plans.planner import Planner
 from ..plans.problem import PlanOptions, Problem
 from ..trees.costs import Rates
 from ..trees.tree import bucket_tree
+
+# Orders for machines that do many equal steps at once: rounds of variables that no function or join has together.
+
+
+def independent_rounds(dims: Sequence[int], scopes: Iterable[Sequence[int]], most_cells: int) -> tuple[int, ...]:
+    """Return all variables in the order of rounds, with smaller joins first in each round.
+
+    Parameters
+    ----------
+    dims : sequence of int
+    scopes : iterable of sequences of int
+    most_cells : int
+        A variable whose join has more waits, unless all that are left have.
+    """
+    near: list[set[int]] = [set() for _ in dims]
+    for scope in scopes:
+        for u, v in combinations(scope, 2):
+            near[u].add(v)
+            near[v].add(u)
+    left, order = {*range(len(dims))}, list[int]()
+    while left:
+        cells = {v: dims[v] * prod([dims[u] for u in near[v]]) for v in left}
+        least = max(most_cells, min(cells.values()))
+        taken = set[int]()
+        for v in sorted(left, key=lambda v: (cells[v], v)):
+            if cells[v] <= least and near[v].isdisjoint(taken):
+                taken.add(v)
+                order.append(v)
+        for v in taken:
+            for u in near[v]:
+                near[u] |= near[v] - {u}
+                near[u].discard(v)
+        left -= taken
+    return tuple(order)
+
 
 # Joins of orders that are compared for a device grow by this factor.
 _WIDER_JOINS: Final = 4

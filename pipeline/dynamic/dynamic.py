@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from ...tasks.compiler.code_cache import compiler_pays
 from ...tasks.incremental.kept_tables import loops_are_loaded
 from ...tasks.steps.number_limits import SAME_SHARE
+from ...tasks.steps.policy import Policy
 from ..answering.question import Names, asked_of
 from ..api.marginals import in_memory
 from ..errors import BudgetError, InternalError, ModelError, checks_keywords, format_bytes, format_count
@@ -26,13 +27,38 @@ from ..options import Keywords, Options
 from ..plans.plan import Plan
 from ..public_names import public
 from ..results.dynamic_answers import StatePath, StepMarginals
-from .dynamic_policy import DynamicPolicy
 from .slice_optimum import SliceOptimum, optimum_plan
 from .slice_plan import SliceLeaves, SlicePlan, slice_leaves, sums_plan
 from .slice_sums import SliceBeliefs, SliceSums
 from .slice_template import Factor, SliceTemplate, Suffixes, template_of
 from .step_findings import StepFindings, evidence_by_step
 from .walks import ImpossibleError, OptimumWalk, SumWalk, block_steps
+
+# Tuned numbers of dynamic networks. Pure.
+
+
+@dataclass(frozen=True)
+class DynamicPolicy(Policy):
+    """Numbers of dynamic networks.
+
+    Parameters
+    ----------
+    kept_message_bytes : int
+        Maximum bytes of kept messages from later steps, unless ``memory`` is given. Beyond this, messages are kept at
+        checkpoints, and recomputing the others takes a third more time.
+    message_bytes : int
+        Bytes of a message in addition to its table: an array, its scale and bounds, measured with 10^5 messages.
+    rows : int
+        Steps of a block that is answered, and written, at once.
+    step_cells : int
+        Cost of a plan's step without compiled code in addition to its loops, in cells: about 15 microseconds.
+    """
+
+    kept_message_bytes: int = 1 << 26
+    message_bytes: int = 400
+    rows: int = 1024
+    step_cells: int = 3000
+
 
 Array = NDArray[Any]
 

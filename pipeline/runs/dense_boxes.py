@@ -8,17 +8,21 @@ tables are, a store knows; whether there is a way back makes no difference here.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
 from typing import Any, Final, Generic, TypeVar
 
+import numpy as np
+
 from ...cluster.memory import default_memory_bytes
 from ...cluster.pool import Node, TaskLabel
-from ...storage.scales import write_scales
-from ...storage.spec import ChunkLostError, StorageError, TableSpec
+from ...storage.chunks import write_chunk
+from ...storage.files import Place
+from ...storage.spec import ChunkLostError, Receipt, StorageError, TableSpec
+from ...storage.tables import LOG_SCALE, LOGS, create_table
 from ...tasks.boxes.box import Box, run_box
 from ...tasks.boxes.codecs import Codec
 from ...tasks.boxes.object_chunks import chunk_store
@@ -31,6 +35,44 @@ from ..plans.stages import Spill, Stage
 from ..trees.memory import table_bytes
 from .pools import open_tables
 from .run import Run
+
+# The scales of a table of probabilities, as Zarr arrays beside it, so that any Zarr reader can use its values.
+
+
+def write_scales(folder: Place, spec: TableSpec, receipts: Collection[Receipt]) -> None:
+    """Write the scales of a table's finished chunks; NaN stands for the others.
+
+    If chunks hold logarithms, the array ``NAME_logs`` is 1 for these chunks and 0 for others.
+
+    Raises
+    ------
+    StorageError
+        If the arrays cannot be written.
+    """
+    scales, logs = np.full(spec.grid, np.nan), np.zeros(spec.grid, np.int8)
+    for receipt in receipts:
+        scales[receipt.chunk], logs[receipt.chunk] = receipt.value["log_scale"], receipt.value["logs"]
+    _write(folder, spec, LOG_SCALE, scales, "logarithm of the scale of each chunk")
+    if logs.any():
+        _write(folder, spec, LOGS, logs, "1 for each chunk of logarithms")
+
+
+def _write(folder: Place, spec: TableSpec, end: str, values: Any, kind: str) -> None:
+    axes = [axis for axis, v in enumerate(spec.variables) if v in spec.chunked]
+    beside = replace(
+        spec,
+        name=spec.name + end,
+        variables=tuple(spec.variables[axis] for axis in axes),
+        labels=tuple(spec.labels[axis] for axis in axes),
+        shape=tuple(spec.shape[axis] for axis in axes),
+        chunked=frozenset(),
+        dtype=values.dtype.name,
+        compression="",
+        attributes={"kind": kind, "of": spec.name},
+    )
+    create_table(folder, beside)
+    write_chunk(folder, beside, (0,) * len(axes), values.reshape(beside.shape))
+
 
 # The common work of a box's parts is computed in each part. A box that needs more parts than this to fit a device
 # is planned again, or given up.

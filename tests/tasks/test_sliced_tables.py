@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bucketflow.tasks.steps.sweep_policy import SweepPolicy
-from bucketflow.tasks.sweeps.sliced_tables import SlicedTables
+from bucketflow.tasks.sweeps.program import SlicedTables
 from bucketflow.tasks.sweeps.sweep import restrict
 from tests.memory import traced
 

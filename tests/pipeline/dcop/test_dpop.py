@@ -36,8 +36,7 @@ from bucketflow.pipeline.agents.pseudo_tree import (
     next_hop,
     pseudo_tree,
 )
-from bucketflow.pipeline.agents.solving import AgentOptions, knowledge, plan_dcop, run_dcop
-from bucketflow.pipeline.agents.tree_choice import chosen_tree
+from bucketflow.pipeline.agents.solving import AgentOptions, chosen_tree, knowledge, plan_dcop, run_dcop
 from bucketflow.pipeline.cli.main import main
 from tests.device_stand_in import device
 from tests.models import brute_optimum, cost_models

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import bucketflow
 from bucketflow import BudgetError, Model, ModelError
 from bucketflow.pipeline.cli.main import main
-from bucketflow.pipeline.dynamic.dynamic_policy import DynamicPolicy
+from bucketflow.pipeline.dynamic.dynamic import DynamicPolicy
 from bucketflow.pipeline.dynamic.walks import block_steps, from_later
 from tests.exact import Weights
 

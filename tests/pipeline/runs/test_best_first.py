@@ -17,9 +17,9 @@ import bucketflow
 from bucketflow.pipeline.answering import placement
 from bucketflow.pipeline.cost_networks.cost_network import CostNetwork
 from bucketflow.pipeline.errors import StoppedError
-from bucketflow.pipeline.minibuckets.slice_bounds import SliceBounds, affordable, slice_bounds
 from bucketflow.pipeline.models.model import FORBIDDEN, Model
 from bucketflow.pipeline.runs import best_first, slices
+from bucketflow.pipeline.runs.best_first import SliceBounds, affordable, slice_bounds
 from bucketflow.pipeline.runs.run import Run
 from bucketflow.pipeline.runs.run_policy import SlicePolicy
 from tests.pipeline.proofs.networks import cost_networks

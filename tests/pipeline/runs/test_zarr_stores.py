@@ -11,8 +11,8 @@ import pytest
 import zarr
 
 import bucketflow
+from bucketflow.pipeline.runs.dense_boxes import write_scales
 from bucketflow.storage import ledger
-from bucketflow.storage.scales import write_scales
 from bucketflow.storage.spec import Receipt, TableSpec
 from bucketflow.storage.tables import create_group, delete_table
 from bucketflow.tasks.boxes.box_policy import BoxPolicy
