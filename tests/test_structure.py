@@ -311,3 +311,36 @@ def test_a_test_or_a_bench_sets_every_policy_field() -> None:
         if not re.search(rf"\b{field.target.id}\b", tests)
     ]
     assert not unset
+
+
+#: Fields of policies and module constants with a numeric value may be this many. Lower it when numbers go.
+MOST_NUMBERS = 1_430
+
+
+def is_number(node: ast.expr) -> bool:
+    """Whether an expression is a number, or arithmetic of numbers."""
+    if isinstance(node, ast.BinOp):
+        return is_number(node.left) and is_number(node.right)
+    if isinstance(node, ast.UnaryOp):
+        return is_number(node.operand)
+    return isinstance(node, ast.Constant) and type(node.value) in (int, float)
+
+
+def numbers_of(path: Path) -> Iterator[str]:
+    """Names of a module's numeric constants and of its policies' fields."""
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.ClassDef) and "Policy" in map(ast.unparse, node.bases):
+            yield from (
+                ast.unparse(f.target) for f in node.body if isinstance(f, ast.AnnAssign) and f.value is not None
+            )
+        elif isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
+            target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+            several = isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple)
+            pairs = zip(target.elts, node.value.elts, strict=True) if several else [(target, node.value)]
+            yield from (ast.unparse(name) for name, value in pairs if is_number(value))
+
+
+def test_numbers_do_not_become_more() -> None:
+    """A new number needs a measurement that it changes; it replaces another, or follows from others."""
+    count = sum(1 for path in modules() for _ in numbers_of(path))
+    assert count <= MOST_NUMBERS, f"{count} numbers, and {MOST_NUMBERS} are allowed"
