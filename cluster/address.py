@@ -118,10 +118,10 @@ def verify_listening(address: str, patience_seconds: float | None = None) -> Non
     with waiting_for(
         f"no Dask scheduler answers at {address} yet; bucketflow keeps trying for {max(patience, _ANSWER_SECONDS):g} s"
     ):
-        _wait_for_listening(address, place, time.monotonic() + patience)
+        wait_for_listening(address, place, time.monotonic() + patience)
 
 
-def _wait_for_listening(address: str, place: tuple[str, int], end: float) -> None:
+def wait_for_listening(address: str, place: tuple[str, int], end: float) -> None:
     import socket
 
     while True:

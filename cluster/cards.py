@@ -18,7 +18,7 @@ from threading import Thread
 from typing import Any, Final
 
 LIBRARY: Final = "libnvidia-ml.so.1"
-_DRIVER: Final = "libcuda.so.1"
+DRIVER: Final = "libcuda.so.1"
 _TEXT_BYTES: Final = 96
 VISIBLE: Final = "CUDA_VISIBLE_DEVICES"
 
@@ -138,7 +138,7 @@ def begin_driver() -> Thread | None:
 def _start_driver() -> bool:
     """Start the driver. Failures are reported later, when a device is requested."""
     try:
-        driver = CDLL(_DRIVER)
+        driver = CDLL(DRIVER)
     except OSError:
         return False
     device, context = c_int(), handle()

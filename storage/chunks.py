@@ -97,7 +97,7 @@ def _extended(value: int, data: NDArray[np.uint8]) -> int:
 
     Only the library's fallback copies the data.
     """
-    alone = _lockless_crc32c() if data.nbytes >= _ALONE else None
+    alone = lockless_crc32c() if data.nbytes >= _ALONE else None
     if alone is not None:
         return int(alone(value, data.ctypes.data, data.nbytes))
     found: int = google_crc32c.extend(value, data if google_crc32c.implementation == "c" else data.tobytes())
@@ -105,7 +105,7 @@ def _extended(value: int, data: NDArray[np.uint8]) -> int:
 
 
 @cache
-def _lockless_crc32c() -> Callable[[int, int, int], int] | None:
+def lockless_crc32c() -> Callable[[int, int, int], int] | None:
     """Return the library's own function, called without the interpreter's lock, which its module keeps: others read on.
 
     None where the library is not there in C, or has no such function.

@@ -21,7 +21,7 @@ from .object_store import ObjectPath, StaleObjectError, each
 from .spec import StoreError, TableSpec, disk_full
 
 _METADATA = "zarr.json"
-#: Ends of the names of arrays beside a table of probabilities, see :mod:`.scales`.
+#: Ends of the names of arrays beside a table of probabilities: the scale of each chunk, and whether it holds logs.
 LOG_SCALE, LOGS = "_log_scale", "_logs"
 
 

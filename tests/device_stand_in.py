@@ -150,9 +150,9 @@ class StandInRows:
     def index(self, words: Any, keys: Any, ascending: bool) -> Any:
         assert isinstance(words, DeviceArray)
         found = HOST.index(_as_here(words), keys, ascending)
-        return types.SimpleNamespace(find=partial(self._called, found.find))
+        return types.SimpleNamespace(find=partial(self.called, found.find))
 
-    def _called(self, function: Callable[..., Any], *args: Any) -> Any:
+    def called(self, function: Callable[..., Any], *args: Any) -> Any:
         first = args[0]
         while isinstance(first, tuple | list):
             first = first[0]
@@ -161,7 +161,7 @@ class StandInRows:
         return _as_there(function(*map(_as_here, args)))
 
     def __getattr__(self, name: str) -> Any:
-        return partial(self._called, getattr(HOST, name))
+        return partial(self.called, getattr(HOST, name))
 
 
 class _Stream:

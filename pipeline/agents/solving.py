@@ -136,7 +136,7 @@ class AgentOptions:
     Parameters
     ----------
     order : str or sequence of str
-        See :func:`.tree_choice.chosen_tree`.
+        See :func:`.solving.chosen_tree`.
     z : int, optional
         Most variables of a mini-bucket.
     message_bytes : int, optional

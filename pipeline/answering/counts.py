@@ -37,6 +37,7 @@ from ..queries.counting import (
     root_of_unity,
     spectrum,
 )
+from ..queries.query_policy import QueryPolicy
 from ..results.result import Result
 from ..runs.run import TABLES, Run
 from ..trees.costs import Rates, residue_rates, steps_cost
@@ -117,8 +118,6 @@ _JOINT_CELLS: Final = 1 << 12
 
 # A count up to this value follows from its logarithm, because the rounding error is far below half a unit.
 _LOG_EXACT = 1 << 30
-# Cells above which a table is not built only to inspect its costs.
-_LARGE_CELLS = 1 << 24
 
 
 def counted_plan(
@@ -262,7 +261,7 @@ def spectrum_of(network: Network, arithmetic: CountEstimate, fixed: int) -> Spec
 
 def _finite_costs(network: Network, leaf: Leaf) -> Iterator[NDArray[np.int64]]:
     """Yield the costs of a leaf's table. For a large table, yield those of each of its functions."""
-    if math.prod([network.dims[v] for v in leaf.scope]) < _LARGE_CELLS:
+    if math.prod([network.dims[v] for v in leaf.scope]) < QueryPolicy.current().inspected_cells:
         costs = cost_leaf(network, leaf, leaf.scope)
         yield costs[costs < COST_LIMIT]
         return

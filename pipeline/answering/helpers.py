@@ -21,6 +21,7 @@ from ...cluster.crew import WorkerCrew
 from ...cluster.dask_pool import DaskPool
 from ...cluster.driver import leave_slot
 from ...cluster.pool import Pool
+from ...tasks.steps.policy import Policy
 from ..cost_networks.cost_network import CostNetwork
 from ..machine.resources import Resources
 from ..proofs.limits import Outcome, ProofLimits
@@ -30,10 +31,6 @@ from ..results.proof import DaskWork
 from ..runs.pools import DaskPools
 from .placement import not_sent, workers_of
 
-#: CPU seconds of a portfolio after which workers help. Workers that must be started need about as long themselves.
-_WORTH_SECONDS, _STARTED_SECONDS = 1.0, 3.0
-#: Seconds between two readings of the workers' reports.
-_OFTEN_SECONDS = 0.2
 #: Provers that run on one worker each for the whole network, if there are enough workers; the other workers take
 #: slices.
 _PROVERS = ("rows", "search", "diagram")
@@ -42,6 +39,24 @@ _SLICES_A_WORKER, _SLICE_SECONDS = 8, 2.0
 #: A slice whose turn would take longer than the first number of seconds is split into the second number of parts.
 _LONG_SECONDS, _PARTS = 8.0, 8
 _LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class HelperPolicy(Policy):
+    """When workers help to prove an optimum.
+
+    Parameters
+    ----------
+    worth_seconds, started_seconds : float
+        CPU seconds of a portfolio after which workers help: workers that run, and workers that must be started, which
+        need about as long themselves.
+    report_seconds : float
+        Seconds between two readings of the workers' reports.
+    """
+
+    worth_seconds: float = 1.0
+    started_seconds: float = 3.0
+    report_seconds: float = 0.2
 
 
 class Hands(Protocol):
@@ -153,7 +168,7 @@ class Helpers:
     def look(self) -> None:
         """Take over what workers found, and give them more to do; begin once that pays."""
         now = time.monotonic()
-        if self.closed or now - self._looked_at < _OFTEN_SECONDS:
+        if self.closed or now - self._looked_at < HelperPolicy.current().report_seconds:
             return
         try:
             if self.hands is not None:
@@ -193,7 +208,8 @@ class Helpers:
 
     @property
     def _worth_seconds(self) -> float:
-        return _WORTH_SECONDS if self.resources.asked.remote else _STARTED_SECONDS
+        policy = HelperPolicy.current()
+        return policy.worth_seconds if self.resources.asked.remote else policy.started_seconds
 
     @property
     def _is_worth_it(self) -> bool:

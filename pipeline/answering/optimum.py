@@ -253,7 +253,7 @@ class Task:
     def result(self) -> Result | None:
         """Run the portfolio; None where it ends without a proof, and no bounds were asked for."""
         try:
-            self._run_portfolio()
+            self.run_portfolio()
             if not self.effort.limited and not self.known.outcome().proved:
                 return None
         except KeyboardInterrupt:
@@ -302,7 +302,7 @@ class Task:
             return None
         return "the search ended without a proof because the memory was full; give a larger --memory, or --time"
 
-    def _run_portfolio(self) -> None:
+    def run_portfolio(self) -> None:
         """Run the portfolio, with room on disk for layers that exceed memory."""
         with ExitStack() as stack:
             if self.helpers is not None:

@@ -11,6 +11,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
 from ...cluster.device_threads import begun_devices
+from ...tasks.steps.row_policy import RowPolicy
 from ...tasks.steps.semiring import Semiring
 from ..budget.fit import Prices, fitted
 from ..errors import BudgetError, ModelError
@@ -44,9 +45,6 @@ _SMALL_BYTES = 1 << 25
 PATIENCE: Final = 3e8
 # Where all cells are asked for, for a second or two.
 SHORT_PATIENCE: Final = 1.5e7
-# Sparse joins are skipped if the expected number of rows exceeds the limit by more than this factor. The expectation
-# assumes independent tables. Real tables agree in far fewer rows, but not in this many fewer.
-_VAIN: Final = 1e12
 
 
 @dataclass(frozen=True)
@@ -186,7 +184,7 @@ def _with_plan(prepared: Prepared, rates: Callable[[Semiring], Rates], patient: 
         why = f"because {possible(prepared.network, counts)} and the dense sweep was refused: {refused}"
         rows = by_rows(prepared, counts, why, PATIENCE if patient else SHORT_PATIENCE)
         tree = refused.tree if isinstance(refused, HopelessError) else None
-        vain = tree is not None and expected_work(tree, counts) > _VAIN * rows.most_work
+        vain = tree is not None and expected_work(tree, counts) > RowPolicy.current().hopeless_ratio * rows.most_work
         if vain or not is_sparse(rows.problem):
             raise
         return planned(rows, rates, tree)

@@ -21,6 +21,7 @@ from ..models.query import QUERIES
 from ..orders.depth_first import sweep_cells
 from ..preprocessing.isolated import without_isolated
 from ..preprocessing.preprocess import Network, reduce_model, with_joints
+from ..preprocessing.preprocessing_policy import PreprocessingPolicy
 from ..preprocessing.wide_tables import with_links
 from ..queries.beliefs import BeliefRequest, local_targets
 from ..queries.outer_variables import with_outer
@@ -30,9 +31,8 @@ from ..trees.tree import Target
 
 # Cells of functions from which sparse tables are considered before the functions become dense.
 LARGE_CELLS = 1 << 22
-# Cells of a function from which a chain of small functions may replace it, if the whole sweep has more than the second
-# number of cells.
-_WIDE_CELLS, _QUICK_CELLS = 1 << 12, 1 << 16
+# Cells of a sweep from which chains of small functions may replace wide functions.
+_QUICK_CELLS = 1 << 16
 
 Array = NDArray[Any]
 Evidence = str | PathLike[str] | Mapping[str, Any] | None
@@ -125,7 +125,8 @@ class Question:
         The same question if there are no chains, if joints of whole functions are requested, or if dense sweeps
         of these functions take less work.
         """
-        model = self.model if self.asked and self.asked.families else with_links(self.model, _WIDE_CELLS)
+        least = PreprocessingPolicy.current().chained_cells
+        model = self.model if self.asked and self.asked.families else with_links(self.model, least)
         if model is self.model:
             return self
         chained = replace(self, model=model)

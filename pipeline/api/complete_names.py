@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
 #: Bytes of a file that is read for its names: some tenths of a second for text.
 MOST_BYTES: Final = 2_000_000
-# Wall seconds of reading after which nothing is offered.
-_SECONDS: Final = 0.5
 # Offered names; a shell asks before it lists more, and nobody reads them.
 _MOST_NAMES: Final = 1_000
 # Characters of a name that a shell or an option would take for its own.
@@ -32,6 +30,7 @@ def states_of(file: str | None) -> States:
 
     from ..errors import BucketflowError
     from ..examples import file_or_example
+    from ..formats.format_policy import FormatPolicy
     from ..formats.read import load_named
     from ..formats.text.source import reading_within
 
@@ -41,7 +40,7 @@ def states_of(file: str | None) -> States:
         path = file_or_example(file)
         if not isfile(path) or getsize(path) > MOST_BYTES:
             return {}
-        with reading_within(_SECONDS):
+        with reading_within(FormatPolicy.current().naming_seconds):
             return dict(load_named(path, check=False).variables)
     except (BucketflowError, OSError):
         return {}

@@ -54,7 +54,7 @@ def guarded(command: Callable[..., T]) -> Callable[..., T]:
     def run(*args: Any, **kwargs: Any) -> T:
         codes: list[int] = []
         try:
-            with terminable(codes), waiting_reported(_note_waiting):
+            with terminable(codes), waiting_reported(note_waiting):
                 verify_cache_folder()
                 return command(*args, **kwargs)
         except BucketflowError as error:
@@ -75,7 +75,7 @@ def say(sentence: str, level: int = logging.WARNING) -> None:
         click.echo(f"bucketflow: {sentence}", err=True)
 
 
-def _note_waiting(sentence: str) -> None:
+def note_waiting(sentence: str) -> None:
     with suppress(OSError, ValueError):  # standard error is closed
         say(sentence)
 

@@ -41,6 +41,13 @@ class FormatPolicy(Policy):
         As many integers or more are parsed at once, without a string for each.
     written_bytes : int
         Bytes that are written together.
+    wide_values : int
+        Variables with more values are reduced before tables are made; others keep each value, so that it can be
+        observed.
+    row_group : int
+        Draws of a row group of Parquet.
+    naming_seconds : float
+        Wall seconds of reading a file after which a shell is offered no names of variables.
     """
 
     predicate_cells: int = 1 << 16
@@ -52,3 +59,6 @@ class FormatPolicy(Policy):
     token_block_bytes: int = 1 << 17
     parsed_words: int = 1024
     written_bytes: int = 1 << 18
+    wide_values: int = 1 << 10
+    row_group: int = 1 << 17
+    naming_seconds: float = 0.5

@@ -16,12 +16,12 @@ from ..local_paths import local_path
 from ..models.frames import need_pyarrow
 from ..models.model import Model
 from ..written_files import whole_file, whole_text
+from .format_policy import FormatPolicy
 
 _PARQUET: Final = ".parquet"
 
-# Draws that become Python's own numbers at a time; of a row group of Parquet, where they do not.
+# Draws that become Python's own numbers at a time.
 _ROWS: Final = 1 << 12
-_GROUP: Final = 1 << 17
 
 
 def write_rows(model: Model, blocks: Iterable[NDArray[Any]], path: str | PathLike[str]) -> None:
@@ -42,7 +42,7 @@ def write_rows(model: Model, blocks: Iterable[NDArray[Any]], path: str | PathLik
         If the ending is another one, pyarrow is missing, or the file cannot be written.
     """
     suffix = checked_ending(path)
-    rows = _GROUP if suffix == _PARQUET else _ROWS
+    rows = FormatPolicy.current().row_group if suffix == _PARQUET else _ROWS
     some = (block[start : start + rows] for block in blocks for start in range(0, len(block), rows))
     if suffix == _PARQUET:
         with whole_file(path) as partial, writing(path):

@@ -18,7 +18,7 @@ from . import cpu as rate_files
 # Rounds of a sample. The fastest round counts: other processes delay some of the rounds.
 _SAMPLE_ROUNDS = 8
 # Bytes of a round. The requests of an object store take longer than the bytes of anything smaller.
-_SAMPLE_BYTES = 1 << 22
+SAMPLE_BYTES = 1 << 22
 # Assumed of a disk that cannot be measured: it is full, or cannot be written.
 _DISK_RATE = 2e8
 
@@ -58,11 +58,11 @@ def _disk_key(folder: Path) -> str:
 @lru_cache(maxsize=16)
 def sampled_rate(folder: Path) -> float:
     """Measure the disk of a folder, once in a process: that takes longer than planning what is small."""
-    content = os.urandom(_SAMPLE_BYTES)
-    return 2 * len(content) / min(_sample_seconds(folder, content) for _ in range(_SAMPLE_ROUNDS))
+    content = os.urandom(SAMPLE_BYTES)
+    return 2 * len(content) / min(sample_seconds(folder, content) for _ in range(_SAMPLE_ROUNDS))
 
 
-def _sample_seconds(folder: Path, content: bytes) -> float:
+def sample_seconds(folder: Path, content: bytes) -> float:
     """Return the seconds of writing a file, forced to disk, and reading it back."""
     with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
         start = time.perf_counter()
@@ -84,7 +84,7 @@ def sampled_store_rate(folder: ObjectPath) -> float:
         If the store does not answer.
     """
     path = folder / f"sample-{uuid4().hex}{PARTIAL}"
-    content = os.urandom(_SAMPLE_BYTES)
+    content = os.urandom(SAMPLE_BYTES)
     try:
         start = time.perf_counter()
         path.put(content)

@@ -25,6 +25,8 @@ class PreprocessingPolicy(Policy):
         Cells up to which a function is stored as a dense array.
     link_cells : int
         A link reads variables as long as it has no more cells than this, and two at least.
+    chained_cells : int
+        Cells of a function from which a chain of small functions may replace it.
     group_cells : int
         Tables of larger functions are built one by one; small ones are built together, up to this many cells.
     group_tables : int
@@ -43,6 +45,7 @@ class PreprocessingPolicy(Policy):
     semijoin_table_cells: int = 1 << 24
     wide_cells: int = 1 << 20
     link_cells: int = 1 << 6
+    chained_cells: int = 1 << 12
     group_cells: int = 1 << 16
     group_tables: int = 16
     isolated_variables: int = 1 << 10

@@ -13,6 +13,8 @@ class QueryPolicy(Policy):
 
     Parameters
     ----------
+    inspected_cells : int
+        A table of fewer cells is built only to inspect its costs, before they are counted.
     formula_literals : int
         Most literals of a formula.
     formula_variables : int
@@ -28,6 +30,7 @@ class QueryPolicy(Policy):
         was given up for joins of 3e5, a fourteenth of their cells, beside a sweep of 1e6 s.
     """
 
+    inspected_cells: int = 1 << 24
     formula_literals: int = 1 << 22
     formula_variables: int = 1 << 15
     formula_table_cells: int = 1 << 20

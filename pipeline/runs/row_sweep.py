@@ -176,7 +176,7 @@ class RowTables(Generic[T]):
             made = [(least, ranges) for ranges, _ in boxes]
         best: tuple[Any, dict[int, int]] | None = None
         for _, ranges in made:
-            found = self._best_within(step, known, {**ranges, **fixed}, least)
+            found = self.best_within(step, known, {**ranges, **fixed}, least)
             best = found if best is None else min(best, found, key=lambda one: one[0])
             if best[0] <= least:
                 break
@@ -189,7 +189,7 @@ class RowTables(Generic[T]):
             if all(first <= states[v] < stop for v, (first, stop) in ranges.items() if v in states):
                 yield ranges, run
 
-    def _best_within(
+    def best_within(
         self, step: Step, known: Mapping[int, int], ranges: Ranges, least: float
     ) -> tuple[Any, dict[int, int]]:
         """Return the least sum of the inputs of a step that agrees with states, within ranges, and its states."""

@@ -258,7 +258,7 @@ def _fits(bench: StepBench, steps: Sequence[MeasuredStep], seed: int) -> _Fits:
     fitted, compared, held = _split(len(steps), seed)
     launches = _worthwhile(bench.launches, [steps[i] for i in fitted])
     table = step_table(steps, launches)
-    predictors = _fitted(table.part(fitted), seed)
+    predictors = fitted_kinds(table.part(fitted), seed)
     winner = min(predictors, key=lambda name: _rank(predictors[name], table.part(compared)))
     seen, unseen = [steps[i] for i in (*fitted, *compared)], [steps[i] for i in held]
     return _Fits(steps, seen, unseen, launches, table, table.part(held), predictors, winner)
@@ -336,7 +336,7 @@ def _worthwhile(launches: Sequence[str], steps: Sequence[MeasuredStep]) -> tuple
     return tuple(chosen)
 
 
-def _fitted(table: StepTable, seed: int) -> dict[str, Predictor]:
+def fitted_kinds(table: StepTable, seed: int) -> dict[str, Predictor]:
     """Fit every kind; the compared predictors are those that would be stored."""
     rows, values = table.rows
     return {kind.name: predictor_from(stored_predictor(kind.fit(rows, values, seed))) for kind in REGRESSIONS}

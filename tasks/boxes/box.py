@@ -185,7 +185,7 @@ def read_part(box: Box[T], node: int, receipts: Receipts, states: States, *, the
     shared, spec = box.shared.get(node, ()), box.inputs[node]
 
     def read(at: States) -> T:
-        return _read_chunks(box, spec, receipts[spec.name], at, there)
+        return read_chunks(box, spec, receipts[spec.name], at, there)
 
     total = added_shares(box.codec, shared, box.program.dims, states, read)
     return box.codec.settled(total) if shared else total
@@ -204,7 +204,7 @@ def added_shares(
     return total
 
 
-def _read_chunks(box: Box[T], spec: TableSpec, receipts: Sequence[Receipt], states: States, there: bool) -> T:
+def read_chunks(box: Box[T], spec: TableSpec, receipts: Sequence[Receipt], states: States, there: bool) -> T:
     """Read the part of a table that agrees with ``states``."""
     shape = box_shape(spec, states)
     values = (arrays.empty(prod(shape), spec.dtype) if there else np.empty(prod(shape), spec.dtype)).reshape(shape)

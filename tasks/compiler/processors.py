@@ -22,14 +22,14 @@ _NEEDED = {
 }
 # Beginnings of the names of instructions that compilers use.
 _COMPILED = ("avx", "amx", "bmi", "fma")
-_INFO = Path("/proc/cpuinfo")
+INFO = Path("/proc/cpuinfo")
 
 
 @cache
 def cpu_facts() -> dict[str, str]:
     """Return what Linux says about the first processor, by its words; {} on other systems."""
     try:
-        with _INFO.open() as file:
+        with INFO.open() as file:
             first = [line.partition(":") for line in takewhile(str.strip, file)]
     except OSError:
         return {}

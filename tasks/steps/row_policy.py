@@ -18,6 +18,9 @@ class RowPolicy(Policy):
         would take longer than the loops.
     cells_of_a_row : int
         A row of a join takes as long as this number of cells of a loop.
+    hopeless_ratio : float
+        Sparse joins are skipped if the expected number of rows exceeds the limit by more than this factor. The
+        expectation assumes independent tables. Real tables agree in far fewer rows, but not in this many fewer.
     array_share : float
         A table is an array of all cells if the array takes at most this multiple of the bytes of its rows; 0: never.
     merged_copies : int
@@ -48,6 +51,7 @@ class RowPolicy(Policy):
 
     small_cells: int = 1 << 10
     cells_of_a_row: int = 50
+    hopeless_ratio: float = 1e12
     array_share: float = 1.0
     merged_copies: int = 5
     few_rows: int = 256

@@ -43,6 +43,9 @@ class SweepPolicy(Policy):
         Slices whose tables are taken one by one: to find all places takes as long as four of them.
     enough_kept : float
         Share of the draws that are kept from which on no other temperature is looked for.
+    packed_cells : int
+        Leaf tables of at most this number of cells in all are sent as one: hundreds of small tables then travel several
+        times faster, and large ones are better not copied.
     batch_draws : int
         Draws that are done together: their rows of 20 states stay in a cache of 2 MB.
     """
@@ -61,4 +64,5 @@ class SweepPolicy(Policy):
     sliced_together: int = 1 << 18
     slices_one_by_one: int = 4
     enough_kept: float = 0.25
+    packed_cells: int = 1 << 21
     batch_draws: int = 1 << 13

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from itertools import accumulate, chain, pairwise
 from math import prod
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -102,9 +102,6 @@ T = TypeVar("T")
 Freed = Sequence[tuple[int, ...]]
 """For each step the tables that are dropped after it."""
 
-# Hundreds of small tables are sent several times faster as one; large ones are better not copied.
-_PACKED_CELLS: Final = 1 << 21
-
 
 @dataclass(frozen=True)
 class Program(Generic[T]):
@@ -141,7 +138,7 @@ class Program(Generic[T]):
     def __reduce__(self) -> tuple[Any, ...]:
         parts = tuple(getattr(self, f.name) for f in fields(self) if f.init)
         cells = sum(prod(self.dims[v] for v in self.leaf_axes[node]) for node in self.leaves)
-        if cells > _PACKED_CELLS:
+        if cells > SweepPolicy.current().packed_cells:
             return type(self), parts
         return _unpacked, (type(self), pickle.dumps(parts, pickle.HIGHEST_PROTOCOL))
 

@@ -49,7 +49,7 @@ def test_a_machine_without_the_library_has_no_cards(monkeypatch: pytest.MonkeyPa
 
 
 def test_without_a_driver_nothing_starts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cards_module, "_DRIVER", "libcuda-of-nobody.so.1")
+    monkeypatch.setattr(cards_module, "DRIVER", "libcuda-of-nobody.so.1")
     assert not cards_module._start_driver()
     monkeypatch.setattr(cards_module, "find_spec", lambda _: None)
     assert cards_module.begin_driver() is None

@@ -23,6 +23,7 @@ from bucketflow.pipeline.answering import helpers, placement
 from bucketflow.pipeline.proofs import turns
 from tests.clusters import until
 from tests.models import grid
+from tests.policies import InForce
 from tests.strategies import NEVER_QUICK, solve_by
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -79,9 +80,9 @@ def test_the_plan_that_is_shown_is_the_plan_that_runs(client: Any) -> None:
 
 
 @pytest.fixture
-def helpers_only(monkeypatch: pytest.MonkeyPatch) -> None:
+def helpers_only(monkeypatch: pytest.MonkeyPatch, in_force: InForce) -> None:
     """Optima are proved by bounds, and a portfolio leaves everything but preparing to its helpers."""
-    monkeypatch.setattr(helpers, "_WORTH_SECONDS", 0.0)
+    in_force(helpers.HelperPolicy, worth_seconds=0.0)
     monkeypatch.setattr(turns.Turns, "begin", lambda self, name, seconds: None)
 
 

@@ -48,14 +48,14 @@ def test_boxes_of_rows_are_spread(
     names: tuple[str, ...], memory_first: bool, tasks: Any, monkeypatch: pytest.MonkeyPatch, in_force: InForce
 ) -> None:
     in_force(BoxPolicy, memory_first=memory_first, receipt_bytes=50, run_bytes=100)
-    in_worker = StandInRows._called
+    in_worker = StandInRows.called
     used: Counter[str] = Counter()
 
     def called(rows: StandInRows, *args: Any, **options: Any) -> Any:
         used[get_worker().name] += 1  # this process, which asks, may have no device: outside a worker this raises
         return in_worker(rows, *args, **options)
 
-    monkeypatch.setattr(StandInRows, "_called", called)
+    monkeypatch.setattr(StandInRows, "called", called)
     model = ring(36 if memory_first else 54, "cost", groups=4)
     expected = bucketflow.solve(model, representation="rows")
     with cluster(*names, threads=3) as client:

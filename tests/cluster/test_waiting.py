@@ -44,7 +44,7 @@ def test_what_takes_no_time_is_not_reported(monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.usefixtures("told_at_once")
 def test_a_command_says_what_it_waits_for_and_then_how_to_check(monkeypatch: pytest.MonkeyPatch) -> None:
     """The connection is tried until the sentence was printed."""
-    printed, echo = threading.Event(), ending._note_waiting
+    printed, echo = threading.Event(), ending.note_waiting
 
     def note(sentence: str) -> None:
         echo(sentence)
@@ -54,8 +54,8 @@ def test_a_command_says_what_it_waits_for_and_then_how_to_check(monkeypatch: pyt
         assert printed.wait(60)
         raise ClusterError(unanswered(place, "Connection refused"))
 
-    monkeypatch.setattr(ending, "_note_waiting", note)
-    monkeypatch.setattr(address, "_wait_for_listening", tried)
+    monkeypatch.setattr(ending, "note_waiting", note)
+    monkeypatch.setattr(address, "wait_for_listening", tried)
     done = CliRunner().invoke(main, ["solve", "diagnosis", "--scheduler", "tcp://127.0.0.1:1"])
     assert done.exit_code == 2
     assert done.stderr.splitlines() == [

@@ -181,7 +181,7 @@ NEW = f"vendor_id : AuthenticAMD\nmodel name : New\nflags : {' '.join(processors
 def imagined(monkeypatch: pytest.MonkeyPatch, folder: Path, facts: str) -> str:
     """Imagine another processor, and return its name."""
     (folder / "cpuinfo").write_text(facts)
-    monkeypatch.setattr(processors, "_INFO", folder / "cpuinfo")
+    monkeypatch.setattr(processors, "INFO", folder / "cpuinfo")
     processors.cpu_facts.cache_clear()
     code_cache._processor.clear()
     code_cache.forget_folders()
@@ -228,7 +228,7 @@ import sys
 from pathlib import Path
 from bucketflow.tasks.compiler import code_cache, processors
 
-processors._INFO = Path(sys.argv[1])
+processors.INFO = Path(sys.argv[1])
 if sys.argv[2:]:
     code_cache.compile_for(sys.argv[2])
     loops = code_cache.PACKAGE / "tasks" / "cpu" / "stream_loops.py"

@@ -12,7 +12,7 @@ from ....tasks.steps.number_limits import LARGEST_DECIMAL, LARGEST_INT32
 from ...errors import format_count, shorten
 from ...models.model import FORBIDDEN, Function, Model
 from ...models.state_names import typed_label
-from ..format_policy import STATE_BYTES
+from ..format_policy import STATE_BYTES, FormatPolicy
 from ..global_functions.decomposition import Decomposition
 from ..linear.affine_views import AffineViews
 from ..linear.integer_domains import IntegerDomains, LinearRow, NoValueError, Propagator, ends_of, propagate, tighten
@@ -23,8 +23,6 @@ from .flatzinc_functions import FlatZincFunctions
 from .flatzinc_syntax import FlatConstraint, FlatZincFile, Given, Values, operands_of
 
 _DEFINING = "int_lin_eq"
-# Variables with more values are reduced before tables are made; others keep each value, so that it can be observed.
-_WIDE = 1 << 10
 
 
 def read_flatzinc(source: Source) -> Model:
@@ -99,7 +97,8 @@ class _FlatZincReader:
         self.contradicted = False
         declared = [variable.values for variable in self.variables]
         sized = enumerate(zip(declared, self.variables, strict=True))
-        wide = {v for v, (own, each) in sized if own is None or (len(own) > _WIDE and not each.boolean)}
+        most = FormatPolicy.current().wide_values
+        wide = {v for v, (own, each) in sized if own is None or (len(own) > most and not each.boolean)}
         domains: list[Values] = [range(0) if own is None else own for own in declared]
         views = None
         if wide:

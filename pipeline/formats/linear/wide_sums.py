@@ -57,7 +57,7 @@ def add_linear(
     BudgetError
         If a function has too many rows, with their number.
     """
-    if not _is_wide(sums) or not _is_exact(sums, right):
+    if not is_wide(sums) or not _is_exact(sums, right):
         parts.machine(scope, linear_machine(sums, relation, right, cost))
         return
     order = sorted(range(len(scope)), key=lambda k: len(sums[k]))
@@ -98,7 +98,7 @@ def add_reified_linear(
     both : bool
         False if the boolean only implies the constraint.
     """
-    if not _is_wide(sums) or not _is_exact(sums, right):
+    if not is_wide(sums) or not _is_exact(sums, right):
         return False
     order = sorted(range(len(scope)), key=lambda k: len(sums[k]))
     arrays = [np.array(sums[k], np.int64) for k in order]
@@ -107,7 +107,7 @@ def add_reified_linear(
     return True
 
 
-def _is_wide(sums: Sequence[Sequence[int]]) -> bool:
+def is_wide(sums: Sequence[Sequence[int]]) -> bool:
     """Whether a machine, which makes one move at a time, would be slow, or could have more states than it may."""
     policy = FormatPolicy.current()
     states, moves, spread, most = 1, 0, 0, 1

@@ -75,7 +75,7 @@ class Tokens:
         """Return the error for the token at an index (which may lie behind the last one)."""
         if at >= len(self):
             return FormatError(self.path, self._last_line(), expected, found or "the end of the file")
-        return FormatError(self.path, self._line(at), expected, found or repr(shorten(self.peek(at))))
+        return FormatError(self.path, self.line_at(at), expected, found or repr(shorten(self.peek(at))))
 
     def peek(self, at: int) -> str:
         """Return the token at an index, or an empty string behind the end."""
@@ -192,7 +192,7 @@ class Tokens:
                 pass
         raise self.fail(place(next(k for k, token in enumerate(part) if not _converts(token, convert))), what)
 
-    def _line(self, at: int) -> int:
+    def line_at(self, at: int) -> int:
         start = next(islice(self._pattern.finditer(self.text), at, None)).start()
         return self.text.count("\n", 0, start) + 1
 
@@ -399,11 +399,11 @@ class WordStream(Tokens):
             return len(self._text(block).split())
         return word_count(data)
 
-    def _line(self, at: int) -> int:
+    def line_at(self, at: int) -> int:
         block = bisect_right(self._starts, at) - 1
         text = self._text(block)
         start = next(islice(_WORD.finditer(text), at - self._starts[block], None)).start()
         return self._data.count(b"\n", 0, self._ranges[block][0]) + text.count("\n", 0, start) + 1
 
     def _last_line(self) -> int:
-        return self._line(len(self) - 1) if len(self) else 1
+        return self.line_at(len(self) - 1) if len(self) else 1

@@ -42,7 +42,7 @@ _COPIES = 3
 _GROWING = 3
 #: Bytes of an open node beside its values.
 _NODE_BYTES = 192
-_INTERPRETER = Interpreter("tasks.search.branch_and_bound", replaced={"least_costs": least_costs})
+INTERPRETER = Interpreter("tasks.search.branch_and_bound", replaced={"least_costs": least_costs})
 
 
 def search_bytes(network: CostNetwork) -> int:
@@ -293,7 +293,7 @@ class Search:
         loop = getattr(loops, name)
         if not is_limited() or self.network.cells > _INTERPRETED_CELLS:
             return loop(*arguments)
-        return _INTERPRETER.call(loop, *arguments)
+        return INTERPRETER.call(loop, *arguments)
 
     def _begin_next(self, on_bounds: Callable[[int, int | None], None]) -> bool:
         """Begin at the open node of the least bound; False if there is none, or too many."""

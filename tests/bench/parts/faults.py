@@ -36,7 +36,7 @@ WIDTH, STATES, SHARE = 9, 4, 8
 ROWS, _ROWS_BYTES = 250, 9_000_000
 _ROWS: Any = {"representation": "rows", "memory": _ROWS_BYTES, "order_time": 0.2}
 #: Makes a short plan worth a cluster.
-_DRIVER = (
+DRIVER = (
     "import bucketflow.pipeline.answering.placement as a; a.TASK_SECONDS = 1e-4; "
     "from bucketflow.pipeline.cli.main import main; main()"
 )
@@ -82,7 +82,7 @@ class Trial:
 
     def start(self, *more: str) -> subprocess.Popen[str]:
         """Start the run in the background."""
-        command = [sys.executable, "-c", _DRIVER, self.case.command, str(self.case.model), "--json", *self.case.options]
+        command = [sys.executable, "-c", DRIVER, self.case.command, str(self.case.model), "--json", *self.case.options]
         command += ["--fit", "spill", "--memory", f"{self.case.memory_bytes}B"]
         command += ["--workdir", str(self.run), *more]
         return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

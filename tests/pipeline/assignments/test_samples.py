@@ -28,6 +28,7 @@ from bucketflow.pipeline.assignments.kept_sums import KeptSums
 from bucketflow.pipeline.assignments.kept_sweep import opened_sweep, prepare_kept
 from bucketflow.pipeline.budget.budget_policy import BudgetPolicy
 from bucketflow.pipeline.cli.main import main
+from bucketflow.pipeline.formats.format_policy import FormatPolicy
 from bucketflow.pipeline.options import Options
 from bucketflow.tasks.steps.sweep_policy import SweepPolicy
 from bucketflow.tasks.sweeps.conditional_draws import inverse, uniform_numbers
@@ -35,6 +36,7 @@ from tests.device_stand_in import device as stand_in
 from tests.exact import Weights, costs
 from tests.memory import traced
 from tests.models import bayes_models, cost_models, grid, markov_models
+from tests.policies import InForce
 
 Array = NDArray[Any]
 DRAWS = 2000
@@ -376,10 +378,10 @@ def test_the_command_writes_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["diagnosis", "grid"])
-def test_the_command_writes_parquet(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_writes_parquet(name: str, tmp_path: Path, in_force: InForce) -> None:
     """Labels as a dictionary and indices as numbers, in several row groups."""
     parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed", exc_type=ImportError)
-    monkeypatch.setattr("bucketflow.pipeline.formats.sample_files._GROUP", 8)
+    in_force(FormatPolicy, row_group=8)
     path = tmp_path / "a.parquet"
     assert run(name, "--query", "sample", "--samples", "20", "--seed", "4", "--out", str(path))[0] == 0
     assert parquet.ParquetFile(path).num_row_groups == 3

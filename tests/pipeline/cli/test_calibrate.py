@@ -97,8 +97,8 @@ def test_a_measured_disk_is_not_measured_again(monkeypatch: pytest.MonkeyPatch, 
 
 def test_the_fastest_round_is_the_rate_of_a_disk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     seconds = iter([3.0, 0.5, 2.0, 1.0, *[4.0] * 4])
-    monkeypatch.setattr(disk, "_sample_seconds", lambda *_: next(seconds))
-    assert disk.sampled_rate(tmp_path / "busy") == 2 * disk._SAMPLE_PIECES * (1 << 20) / 0.5
+    monkeypatch.setattr(disk, "sample_seconds", lambda *_: next(seconds))
+    assert disk.sampled_rate(tmp_path / "busy") == 2 * disk.SAMPLE_BYTES / 0.5
 
 
 def test_machines_of_one_model_share_rates_but_not_disks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -108,8 +108,8 @@ def test_machines_of_one_model_share_rates_but_not_disks(monkeypatch: pytest.Mon
     rate_files.machine.cache_clear()
     monkeypatch.setattr(platform, "node", lambda: "another")
     assert rate_files.machine() == name
-    monkeypatch.setattr(disk, "_sample_seconds", lambda *_: 1.0)
-    assert disk.measured_disk_rate(tmp_path) == 2.0 * disk._SAMPLE_PIECES * (1 << 20)
+    monkeypatch.setattr(disk, "sample_seconds", lambda *_: 1.0)
+    assert disk.measured_disk_rate(tmp_path) == 2.0 * disk.SAMPLE_BYTES
     disk.sampled_rate.cache_clear()
 
 

@@ -176,7 +176,7 @@ def test_ctrl_c_ends_both(query: str, model: Model, there: StandIn, monkeypatch:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(DiagramSum, "run", interrupted)
-    monkeypatch.setattr(Task, "_run_portfolio", interrupted)
+    monkeypatch.setattr(Task, "run_portfolio", interrupted)
     with pytest.raises(KeyboardInterrupt):
         raced(model, query)
 
@@ -184,7 +184,7 @@ def test_ctrl_c_ends_both(query: str, model: Model, there: StandIn, monkeypatch:
 @pytest.mark.parametrize("winner", ["device", "host"])
 def test_optima_are_raced(winner: str, there: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
     """Provers have this machine's cores then, and the device sweeps."""
-    costs, gate, prove = grid(4, 4, 3), Gate(there), Task._run_portfolio
+    costs, gate, prove = grid(4, 4, 3), Gate(there), Task.run_portfolio
 
     def run(self: Any) -> None:
         assert self.known.limits.device_bytes is None
@@ -196,7 +196,7 @@ def test_optima_are_raced(winner: str, there: StandIn, monkeypatch: pytest.Monke
         prove(self)
         gate.opened.set()
 
-    monkeypatch.setattr(Task, "_run_portfolio", run)
+    monkeypatch.setattr(Task, "run_portfolio", run)
     found = raced(costs, "optimum")
     assert found.value == bucketflow.solve(costs).value
     assert found.tried[-1].engine == {"device": "sweep", "host": "bounds"}[winner]

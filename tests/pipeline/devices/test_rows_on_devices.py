@@ -66,13 +66,13 @@ def shared(in_force: InForce) -> None:
 def used(monkeypatch: pytest.MonkeyPatch) -> Counter[int]:
     """How many operations on rows each device did."""
     found: Counter[int] = Counter()
-    call = StandInRows._called
+    call = StandInRows.called
 
     def called(rows: StandInRows, *args: Any, **options: Any) -> Any:
         found[present_device()] += 1
         return call(rows, *args, **options)
 
-    monkeypatch.setattr(StandInRows, "_called", called)
+    monkeypatch.setattr(StandInRows, "called", called)
     return found
 
 

@@ -404,5 +404,5 @@ def test_lines_are_not_counted_anew_for_every_constraint(read: Read, monkeypatch
     def count_lines(*_: Any) -> int:
         raise AssertionError("the lines before a token are counted although nothing is wrong")
 
-    monkeypatch.setattr(Tokens, "_line", count_lines)
+    monkeypatch.setattr(Tokens, "line_at", count_lines)
     assert read(f"{HEAD}constraint int_eq(a,b);\nsolve satisfy;\n", "a.fzn").functions

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 import bucketflow
-from bucketflow.pipeline.formats.flatzinc import flatzinc
 from bucketflow.pipeline.formats.flatzinc.flatzinc_constraints import KINDS
 from bucketflow.pipeline.formats.format_policy import FormatPolicy
 from bucketflow.pipeline.formats.linear import wide_sums
@@ -340,11 +339,10 @@ def test_a_constraint_allows_what_it_says(read: Read, name: str, cells: int) -> 
 
 @pytest.mark.parametrize("name", CASES)
 def test_reduced_domains_keep_every_solution(read: Read, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(flatzinc, "_WIDE", 0)
-    monkeypatch.setattr(wide_sums, "_is_wide", lambda _: True)
+    monkeypatch.setattr(wide_sums, "is_wide", lambda _: True)
     for seed in range(ROUNDS):
         drawn = Drawing((name, "wide", seed)).file([name])
-        with FormatPolicy.using(predicate_cells=1 + 100 * (seed % 2)):
+        with FormatPolicy.using(predicate_cells=1 + 100 * (seed % 2), wide_values=0):
             assert bucketflow.solve(read(drawn.text, "a.fzn"), "count").value == len([*drawn.solutions()]), drawn.text
 
 
@@ -355,12 +353,11 @@ LINEAR = [name for name in CASES if "lin" in name or CASES[name][0] in ("ii", "i
 def test_expressions_by_other_variables_keep_every_solution(
     read: Read, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(flatzinc, "_WIDE", 0)
-    monkeypatch.setattr(wide_sums, "_is_wide", lambda _: True)
+    monkeypatch.setattr(wide_sums, "is_wide", lambda _: True)
     drawing = Drawing((seed, "views"), integers=5, booleans=1)
     names = drawing.random.choices(["int_lin_eq", "int_plus", "int_eq"], k=2) + drawing.random.choices(LINEAR, k=2)
     drawn = drawing.file(names)
-    with FormatPolicy.using(predicate_cells=1):
+    with FormatPolicy.using(predicate_cells=1, wide_values=0):
         assert bucketflow.solve(read(drawn.text, "a.fzn"), "count").value == len([*drawn.solutions()]), drawn.text
 
 

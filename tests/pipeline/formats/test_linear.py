@@ -323,13 +323,13 @@ def test_lines_are_not_counted_anew_for_every_constraint(read: Read, monkeypatch
     def count_lines(*_: Any) -> int:
         raise AssertionError("the lines before a token are counted although nothing is wrong")
 
-    monkeypatch.setattr(Tokens, "_line", count_lines)
+    monkeypatch.setattr(Tokens, "line_at", count_lines)
     assert read("+1 x1 +1 x2 >= 1 ;", "a.opb").functions
 
 
 @pytest.mark.parametrize("seed", range(60))
 def test_partial_sums_in_arrays_charge_what_the_constraint_says(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wide_sums, "_is_wide", lambda _: True)
+    monkeypatch.setattr(wide_sums, "is_wide", lambda _: True)
     draw = random.Random(seed)
     sums = [[draw.randint(-4, 4) for _ in range(draw.randint(1, 5))] for _ in range(draw.randint(1, 4))]
     relation, right, cost = draw.choice(["<=", ">=", "=", "!="]), draw.randint(-6, 6), draw.choice([None, None, 3])

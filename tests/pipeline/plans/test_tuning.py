@@ -150,8 +150,8 @@ def test_launches_are_chosen_only_where_whole_models_are_not_slower(
     steps: list[Lowered], gain: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The law gains on steps; prediction stays in any case, of regressions that are fitted once."""
-    fit, fits = launch_tuning._fitted, list[int]()
-    monkeypatch.setattr(launch_tuning, "_fitted", lambda table, seed: (fits.append(1), fit(table, seed))[1])
+    fit, fits = launch_tuning.fitted_kinds, list[int]()
+    monkeypatch.setattr(launch_tuning, "fitted_kinds", lambda table, seed: (fits.append(1), fit(table, seed))[1])
     ticks = count()
     bench: Any = Stopwatch(many_inputs, threads=True)
     measured = measured_steps(bench, iter(steps), len(steps), clock=lambda: float(next(ticks)))

@@ -25,6 +25,7 @@ from bucketflow.pipeline.options import Options
 from bucketflow.pipeline.proofs.limits import ProofLimits
 from bucketflow.pipeline.proofs.portfolio import Portfolio
 from bucketflow.pipeline.proofs.remote_prover import Helper, Subproblem, restricted, sliced_variables
+from tests.policies import InForce
 
 from .networks import brute_least, coarse_networks, cost_networks
 
@@ -171,7 +172,7 @@ def test_slices_that_hold_nothing_better_are_never_run() -> None:
     assert helpers.unrun > 2
 
 
-def test_the_portfolio_goes_on_while_workers_are_started(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_portfolio_goes_on_while_workers_are_started(monkeypatch: pytest.MonkeyPatch, in_force: InForce) -> None:
     network = CostNetwork((3, 3), (CostTable((0, 1), np.arange(9.0).reshape(3, 3)),))
     portfolio = Portfolio(network, None, "search", ProofLimits(MEMORY, prune=False))
     portfolio.incumbent.order = (0, 1)
@@ -187,8 +188,7 @@ def test_the_portfolio_goes_on_while_workers_are_started(monkeypatch: pytest.Mon
         events.append("closed")
 
     monkeypatch.setattr(helpers_module, "DaskPools", pools)
-    monkeypatch.setattr(helpers_module, "_STARTED_SECONDS", 0.0)
-    monkeypatch.setattr(helpers_module, "_OFTEN_SECONDS", 0.0)
+    in_force(helpers_module.HelperPolicy, started_seconds=0.0, report_seconds=0.0)
     helpers = Helpers(portfolio, Resources(Options(workers=1)))
     for _ in range(3):
         helpers.look()

@@ -41,7 +41,7 @@ def test_the_interpreter_searches_the_same_nodes(network: CostNetwork) -> None:
         search = Search(network, range(len(network.dims)), None)
         search._state.memory[REST_CELLS] = 0  # nothing is enumerated: there are more nodes
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(branch_and_bound, "_INTERPRETER", Interpreted)
+            patch.setattr(branch_and_bound, "INTERPRETER", Interpreted)
             with compiled_until(3600.0 if limited else np.inf):
                 outcome = search.run()
         found.append((outcome, search.nodes, search.lower, search.best))

@@ -77,8 +77,10 @@ def test_chains_have_the_same_marginals(model: Model, cells: int, max_marginals:
     max_marginals = max_marginals or model.kind == "cost"
     evidence = {model.names[0]: 0} if observe else {}
     wanted = bucketflow.marginals(model, max_marginals=max_marginals, evidence=evidence, joint=[model.names[-2:]])
-    with PreprocessingPolicy.using(wide_cells=0, link_cells=cells), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(questions, "_WIDE_CELLS", 0)
+    with (
+        PreprocessingPolicy.using(wide_cells=0, link_cells=cells, chained_cells=0),
+        pytest.MonkeyPatch.context() as patch,
+    ):
         patch.setattr(questions, "has_fewer_cells", lambda *_: True)
         found = bucketflow.marginals(model, max_marginals=max_marginals, evidence=evidence, joint=[model.names[-2:]])
         compiled = bucketflow.compile(model) if model.kind != "cost" and not max_marginals else None

@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 import bucketflow
-from bucketflow.pipeline.answering import counts
 from bucketflow.pipeline.errors import BudgetError, ModelError
 from bucketflow.pipeline.models.function import Function, compact
 from bucketflow.pipeline.models.model import Model
 from bucketflow.pipeline.preprocessing.preprocess import reduce_model
+from bucketflow.pipeline.queries.query_policy import QueryPolicy
+from tests.policies import InForce
 
 COUNT = 5_000
 
@@ -181,8 +182,8 @@ def test_a_child_that_is_not_last_is_written_from_rows(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("top", [40, 60])
-def test_counts_look_at_the_costs_of_rows(top: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(counts, "_LARGE_CELLS", 1)
+def test_counts_look_at_the_costs_of_rows(top: int, in_force: InForce) -> None:
+    in_force(QueryPolicy, inspected_cells=1)
     dims = (6, 6, 6, 6)
     rng = np.random.default_rng(top)
     rows = rng.permutation(np.array(list(np.ndindex(dims))))[:200]

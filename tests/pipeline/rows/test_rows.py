@@ -227,12 +227,12 @@ def test_rows_begin_with_the_tree_of_a_search_that_was_hopeless(monkeypatch: pyt
     assert found.plan.tree.children == trees[0].children
 
 
-def test_rows_are_not_tried_where_far_too_many_are_expected(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_are_not_tried_where_far_too_many_are_expected(monkeypatch: pytest.MonkeyPatch, in_force: InForce) -> None:
     def refuse(planner: Planner, *_: Any) -> None:
         raise HopelessError("the plan needs too much", planner.search.cheapest())
 
     monkeypatch.setattr(prepared_module, "fitted", refuse)
-    monkeypatch.setattr(prepared_module, "_VAIN", 0.0)
+    in_force(RowPolicy, hopeless_ratio=0.0)
     with pytest.raises(BudgetError, match=r"^the plan needs too much$"):
         bucketflow.solve(dense_ring(), method="dense")
 

@@ -94,13 +94,13 @@ def test_decoding_reads_the_box_that_made_the_least(
     """Each box's own rows tell what it made: the inputs of others are not read."""
     in_force(BoxPolicy, memory_first=False, receipt_bytes=50, run_bytes=100)
     read: list[int] = []
-    best = RowTables._best_within
+    best = RowTables.best_within
 
     def counted(tables: RowTables[Any], step: Any, *rest: Any) -> Any:
         read.append(step.node)
         return best(tables, step, *rest)
 
-    monkeypatch.setattr(RowTables, "_best_within", counted)
+    monkeypatch.setattr(RowTables, "best_within", counted)
     model = ring(pool, "markov", groups=groups)
     found = stored(model)
     whole = bucketflow.solve(model, representation="rows")

@@ -23,6 +23,7 @@ from bucketflow.pipeline.models.function import Function
 from bucketflow.pipeline.preprocessing import consistency, preprocess
 from bucketflow.pipeline.preprocessing.preprocess import reduce_model
 from bucketflow.pipeline.preprocessing.preprocessing_policy import PreprocessingPolicy
+from bucketflow.tasks.steps.caches import REMEMBERED
 from tests.models import assignments, brute_count, brute_log10_sum, brute_optimum, cost_models, markov_models
 from tests.policies import InForce
 
@@ -213,7 +214,7 @@ def test_what_falls_is_found_once_for_the_same_evidence(monkeypatch: pytest.Monk
     assert len(calls) == 2
     for states in product(range(3), repeat=2):
         reduce_model(dense, "partition", dict(enumerate(states)))
-    assert len(preprocess._remembered[dense]) == preprocess._REMEMBERED
+    assert len(preprocess._remembered[dense]) == REMEMBERED
 
 
 def test_values_are_read_again_where_it_is_known_what_falls() -> None:

@@ -29,9 +29,11 @@ from bucketflow.pipeline.runs.run import Run
 from bucketflow.pipeline.runs.slices import Slices, run_group, slices_of
 from bucketflow.pipeline.trees.costs import Rates
 from bucketflow.pipeline.trees.memory import partition, table_bytes
+from bucketflow.tasks.steps.sweep_policy import SweepPolicy
 from bucketflow.tasks.sweeps import program as module
 from bucketflow.tasks.sweeps.scaled import Scaled
 from tests.models import bayes_models, cost_models, grid, markov_models
+from tests.policies import InForce
 
 
 def run_of(share: int = 1, **options: Any) -> Run[Any]:
@@ -60,8 +62,8 @@ def slices_in_groups(size: int) -> tuple[Plan, Slices[Any]]:
 
 
 @pytest.mark.parametrize("cells", [0, 1 << 21])
-def test_programs_travel(cells: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_PACKED_CELLS", cells)
+def test_programs_travel(cells: int, in_force: InForce) -> None:
+    in_force(SweepPolicy, packed_cells=cells)
     _, slices = slices_in_groups(3)
     expected, program = run_group(slices, 0, 1), slices.program
     assert len(expected.totals) == 3

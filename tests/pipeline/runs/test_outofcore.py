@@ -129,7 +129,7 @@ def test_a_share_is_gone_before_the_next_is_read(monkeypatch: pytest.MonkeyPatch
         shares.append(ref(found))
         return found
 
-    monkeypatch.setattr(box, "_read_chunks", read)
+    monkeypatch.setattr(box, "read_chunks", read)
     told: Any = SimpleNamespace(
         shared={7: (0,)},
         inputs={7: SimpleNamespace(name="msg")},
