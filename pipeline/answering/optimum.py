@@ -305,6 +305,7 @@ class Task:
     def run_portfolio(self) -> None:
         """Run the portfolio, with room on disk for layers that exceed memory."""
         with ExitStack() as stack:
+            stack.callback(self.portfolio.close)
             if self.helpers is not None:
                 stack.callback(self.helpers.close)
             files = cache(lambda: self._row_files(stack))

@@ -313,7 +313,7 @@ class Portfolio:
     ) -> None:
         alone = method != "auto"
         chosen = provers_in_use() if provers is None else provers
-        members = {entry.name: entry for entry in chosen if entry.name == method or not alone}
+        members = {e.name: e for e in chosen if (e.name == method or not alone) and e.is_installed}
         self.method = method
         self.incumbent = Incumbent(network, upper, limits, alone)
         self.turns = Turns(members, alone)
@@ -343,6 +343,10 @@ class Portfolio:
         # the run was stopped or exhausted: the next run starts with short turns again
         self._steps = self._rounds()
         return self.incumbent.outcome()
+
+    def close(self) -> None:
+        """End the processes of provers; another run starts them anew."""
+        self.team.close()
 
     def learn(self, upper: int | None) -> None:
         """Search only below a total that was found elsewhere; forget an assignment that is not."""

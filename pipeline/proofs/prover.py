@@ -85,6 +85,9 @@ class Prover(ABC):
     def forget(self) -> None:
         """Begin anew in the next turn, as the network changed (or the order, if it follows that)."""
 
+    def close(self) -> None:  # noqa: B027 - most provers have nothing to end
+        """Let go of whatever outlives the memory of this process, such as a process of its own."""
+
     def foresees_end(self, closing: float) -> bool:
         """Whether another turn is known to complete the proof soon, or to find much better totals.
 

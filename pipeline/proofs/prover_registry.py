@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Final, Literal
 
 from ...tasks.compiler.code_cache import is_compiled
@@ -85,6 +86,8 @@ class Registered:
         Whether it may prove an optimum, rather than only find one.
     listens : bool
         Whether it hears of assignments before its first turn.
+    package : str
+        Optional package without which the prover has no turns.
     """
 
     name: str
@@ -93,6 +96,12 @@ class Registered:
     weights: Mapping[Trait, float] = field(default_factory=dict)
     proves: bool = True
     listens: bool = False
+    package: str = ""
+
+    @property
+    def is_installed(self) -> bool:
+        """Whether the package that it needs is installed."""
+        return not self.package or find_spec(self.package) is not None
 
     def weight_of(self, traits: Collection[Trait]) -> float:
         """Return the factor for the length of its turns in a network with these traits."""
@@ -137,6 +146,7 @@ ALL_PROVERS: tuple[Registered, ...] = (
         CompiledLoop(*_DEPTH_FIRST, 1.0, interpreted=True),
         weights={"few large": 4.0, "unfound": 4.0, "many": 0.5},
     ),
+    Registered("toulbar2", _in("toulbar2", "Toulbar2Prover"), package="pytoulbar2"),
     Registered("dense", _in("planned_sweep", "DenseProver")),
 )
 
@@ -144,7 +154,7 @@ _IN_USE: ContextVar[tuple[Registered, ...]] = ContextVar("provers in use", defau
 
 
 def provers_in_use() -> tuple[Registered, ...]:
-    """Return the provers that take turns: all of them, but within :func:`using`."""
+    """Return the provers that take turns if they are installed: all of them, but within :func:`using`."""
     return _IN_USE.get()
 
 

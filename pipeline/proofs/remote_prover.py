@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
@@ -85,11 +86,12 @@ class Helper:
 
     def run(self) -> Outcome:
         """Search until the proof is complete, nothing more can be done, or the time is over or the channel closed."""
-        outcome = self.portfolio.run()
-        while not (self.portfolio.incumbent.done or self._ended) and self._is_news():
-            self.portfolio.learn(self.channel.poll())
+        with closing(self.portfolio):
             outcome = self.portfolio.run()
-        return outcome
+            while not (self.portfolio.incumbent.done or self._ended) and self._is_news():
+                self.portfolio.learn(self.channel.poll())
+                outcome = self.portfolio.run()
+            return outcome
 
     @property
     def _ended(self) -> bool:

@@ -203,6 +203,11 @@ class Team:
         """Whether a prover may have turns."""
         return name in self.turns.provers
 
+    def close(self) -> None:
+        """Let all provers end their processes."""
+        for prover in self.provers.values():
+            prover.close()
+
     @property
     def paused(self) -> bool:
         """Whether the given time is over."""
