@@ -1,7 +1,8 @@
 """Full propagations on a GPU and on one CPU core of the same machine: ``python tests/bench/gpu_marginals.py [NAME …]``.
 
-With ``--counts 1,2,4`` batches and slices on so many GPUs instead. Workers are up and have done the same once before
-the clock starts; efficiency is the time on the first number of GPUs times it, over the time on N times N.
+With ``--counts 1,2,4`` batches and slices on several GPUs instead, used by threads of this process; with ``--cluster``
+by worker processes. They have done the same once before the clock starts; efficiency is the time on the first number of
+GPUs times it, over the time on N times N.
 
 A propagation starts from findings in the host's memory and ends with all beliefs there. ``device`` is the graph alone
 by events of the device, ``run`` the same by the host's clock, ``answer`` with Python's part: findings by name and
@@ -20,6 +21,7 @@ import argparse
 import sys
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parent))
 from gpu import copy_rate, seconds
 from marginals import forward_sample, questions
+from parts.instances import labels
 from parts.needs import cupy, data_folder
 from rich.console import Console
 from rich.table import Table
@@ -178,7 +181,8 @@ def random_cases(model: bucketflow.Model, count: int) -> dict[str, Any]:
     drawn = rng.integers(len(samples), size=count)
     seen = rng.random((count, len(leaves))) < 0.5
     states = {v: np.array([s[v] for s in samples])[drawn] for v in leaves}
-    return {model.names[v]: np.where(seen[:, k], states[v], -1) for k, v in enumerate(leaves)}
+    names = [model.names[v] for v in leaves]
+    return {name: np.where(seen[:, k], labels(model, name, states[leaves[k]]), None) for k, name in enumerate(names)}
 
 
 def batch(name: str, counts: tuple[int, int], table: Table) -> None:
@@ -204,7 +208,7 @@ def grid(side: int, states: int) -> bucketflow.Model:
     return bucketflow.Model("markov", names, (states,) * at.size, (None,) * at.size, functions)
 
 
-def scaling(counts: list[int]) -> None:
+def scaling(counts: list[int], cluster: bool) -> None:
     """Print a line for each job and number of GPUs."""
     munin, large = load("munin3"), grid(10, 8)
     cases = random_cases(munin, 8000)
@@ -237,7 +241,7 @@ def scaling(counts: list[int]) -> None:
     }
     first: dict[str, tuple[float, float]] = {}
     for count in counts:
-        with gpu_client(count) as client:
+        with gpu_client(count) if cluster else nullcontext() as client:
             for title, job in jobs.items():
                 run = job(client, count)
                 times, values = zip(*(run() for _ in range(4)), strict=True)
@@ -255,13 +259,14 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("names", nargs="*")
     parser.add_argument("--counts")
+    parser.add_argument("--cluster", action="store_true")
     parser.add_argument("--one-shot", action="store_true")
     chosen = parser.parse_args()
     if chosen.one_shot:
         one_shot(chosen.names)
         return
     if chosen.counts:
-        scaling([n for n in map(int, chosen.counts.split(",")) if n <= len(visible_gpus())])
+        scaling([n for n in map(int, chosen.counts.split(",")) if n <= len(visible_gpus())], chosen.cluster)
         return
     names = chosen.names
     copy = copy_rate()

@@ -53,6 +53,7 @@ CASES: dict[str, tuple[str, str, float | None]] = {
     "CELAR6-SUB1": ("wcsp/celar/CELAR6-SUB1.wcsp.xz", "optimum", 2746),
     "s1423": ("wcsp/iscas89/s1423.wcsp.xz", "optimum", 231),
     "myciel5_3": ("wcsp/coloring/myciel5_3.wcsp", "optimum", 16),
+    "myciel5_4": ("wcsp/coloring/myciel5_6.wcsp", "optimum", None),
     "myciel5_5": ("wcsp/coloring/myciel5_5.wcsp", "optimum", None),
     "s1494": ("wcsp/iscas89/s1494.wcsp.xz", "optimum", None),
     "CELAR6-SUB4-20": ("wcsp/celar/CELAR6-SUB4-20.wcsp.xz", "optimum", None),
@@ -72,6 +73,8 @@ CASES: dict[str, tuple[str, str, float | None]] = {
     "Promedas_35 MPE": ("uai/uai2014map/Promedas_35.uai.xz", "optimum", None),
     "Promedas_35 Z": ("uai/uai2014map/Promedas_35.uai.xz", "partition", None),
 }
+#: Cases whose variables keep only their first states, and how many.
+KEPT_STATES = {"myciel5_4": 4}
 
 
 @dataclass(frozen=True)
@@ -100,7 +103,12 @@ def unplanned(name: str) -> Prepared:
     """Read and preprocess a case."""
     file, query, _ = CASES[name]
     path = data_folder() / file
-    return preprocessed(question_of(load(path), query, evidence_beside(path)))  # type: ignore[arg-type]
+    model = load(path)
+    if name in KEPT_STATES:
+        from gpu_models import shortened
+
+        model = shortened(model, tuple(enumerate([KEPT_STATES[name]] * len(model.dims))))
+    return preprocessed(question_of(model, query, evidence_beside(path)))  # type: ignore[arg-type]
 
 
 def preprocessed(question: Question, devices: int = 1) -> Prepared:

@@ -1,8 +1,10 @@
 """One answer on 1, 2, 4, … GPUs: ``python tests/bench/gpu_scaling.py [--counts 1,2,4] [--long] [--only WORD]``.
 
+Threads of one process use the GPUs; with ``--cluster`` each GPU has a worker process of a Dask cluster.
+
 CELAR6-SUB0 fits one device and is one huge step and what belongs to it, which is cut over the devices; sixteen copies
 of it are independent subtrees; Promedas_41 is given little memory and is many slices; ``--long`` adds Grids_28, its
-sum, and a part of CELAR6-SUB1's slices. The workers are up before the clock starts, and short runs are repeated.
+sum, and a part of CELAR6-SUB1's slices. The GPUs are started before the clock starts, and short runs are repeated.
 Efficiency is the time on one GPU over the time on N and N; runs of less than a second show what a run costs besides.
 
 Then, through the public interface: 2,000 cases of munin3 and diabetes of which a fifth of the variables is observed, a
@@ -16,6 +18,7 @@ import os
 import signal
 import threading
 import time
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -23,7 +26,7 @@ from typing import Any
 
 import numpy as np
 from gpu_models import BUDGET, CASES, planned, stored_trees
-from parts.instances import grid_model
+from parts.instances import grid_model, labels
 from parts.needs import cupy, data_folder
 
 import bucketflow
@@ -70,7 +73,7 @@ def timed(job: Job, client: Any, count: int) -> tuple[float, str]:
     resources = Resources(Options(client=client, gpus=count))
     plan = prepared.plan
     assert plan is not None
-    assert len(resources.gpu_workers) == count
+    assert resources.gpu_count == count
     plan = divided(plan, resources, gpu_rates(prepared.problem.semiring), lambda: job.memory_bytes)
     prepared = replace(prepared, prices=Prices(plan), resources=resources)
     times: list[float] = []
@@ -95,7 +98,7 @@ def batch_seconds(name: str, count: int) -> tuple[float, str]:
     model = bucketflow.load(data_folder() / "bn" / f"{name}.bif.gz")
     rng, cases = np.random.default_rng(3), 2_000
     drawn = bucketflow.sample(model, 50, seed=1)
-    columns = {v: np.array(drawn[v])[rng.integers(50, size=cases)] for v in model.names}
+    columns = {v: labels(model, v, np.array(drawn[v])[rng.integers(50, size=cases)]) for v in model.names}
     findings = {v: np.where(rng.random(cases) < 0.2, column, None) for v, column in columns.items()}
     compiled = bucketflow.compile(model, gpus=count)
     compiled.marginals_batch({v: column[:8] for v, column in findings.items()})
@@ -139,7 +142,7 @@ def public(client: Any, count: int, only: str) -> None:
     """Print a line for each run through the public interface."""
     runs: dict[str, Any] = {f"2,000 cases of {name}": lambda name=name: batch_seconds(name, count) for name in NETWORKS}
     runs["tables in files"] = lambda: spill_seconds(client, count, False)
-    if count > 1:
+    if client is not None and count > 1:
         runs["a worker is killed"] = lambda: spill_seconds(client, count, True)
     for title, run in runs.items():
         if only in title:
@@ -152,13 +155,14 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--counts", default="1,2,4,8")
     parser.add_argument("--long", action="store_true")
+    parser.add_argument("--cluster", action="store_true", help="worker processes instead of threads")
     parser.add_argument("--only", default="", metavar="WORD", help="runs whose titles have it")
     chosen = parser.parse_args()
     cupy()
     there = len(visible_gpus())
     busy: dict[Job, float] = {}
     for count in (n for n in map(int, chosen.counts.split(",")) if n <= there):
-        with gpu_client(count) as client:
+        with gpu_client(count) if chosen.cluster else nullcontext() as client:
             for job in (job for job in JOBS + (LONG if chosen.long else []) if chosen.only in job.title):
                 seconds, figures = timed(job, client, count)
                 efficiency = busy.setdefault(job, seconds * count) / (seconds * count)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from itertools import combinations
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -97,6 +97,12 @@ CORRECTIONS = (
     Correction("linkage_23", "optimum", ".MAP", None, "the assignment has probability 0"),
     Correction("linkage_25", "optimum", ".MAP", None, "the assignment has probability 0"),
 )
+
+
+def labels(model: Model, name: str, states: Any) -> Any:
+    """Return the labels of states as an array of objects; of a variable without labels, the states."""
+    names = model.states[model.names.index(name)]
+    return np.asarray(states, object) if names is None else np.array(names, object)[states]
 
 
 def grid_model(rows: int, columns: int, states: int, kind: Literal["cost", "markov"] = "cost") -> Model:
