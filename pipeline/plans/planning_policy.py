@@ -30,8 +30,9 @@ class PlanningPolicy(Policy):
         Seconds until a further GPU computes that this process has not used before.
     device_join_seconds : float
         Seconds that each question takes longer because a further GPU gets its tables and launches.
-    device_step_seconds : float
-        Seconds of Python for a step of a slice: threads share the interpreter, so further GPUs do not divide them.
+    device_step_seconds, device_slice_seconds : float
+        Seconds of Python for a step of a slice whose tables have scales, and for a slice of other tables, whose steps
+        are one launch: threads share the interpreter, so further GPUs do not divide them.
     device_least_gain : float
         Further GPUs that save less than this share of the time are not used.
     device_group_seconds : float
@@ -49,6 +50,7 @@ class PlanningPolicy(Policy):
     device_begin_seconds: float = 0.2
     device_join_seconds: float = 0.02
     device_step_seconds: float = 3e-5
+    device_slice_seconds: float = 1e-4
     device_least_gain: float = 0.1
     device_group_seconds: float = 0.01
     device_link_bytes_per_second: float = 20e9

@@ -82,7 +82,8 @@ def seconds_on_devices(plan: Plan, devices: int, begin_seconds: float) -> float:
     if plan.spill is not None:
         tasks, whole, alone = plan.spill.tasks, plan.spill.seconds, plan.spill.moving_seconds
     elif not plan.results:  # both sweeps of a slice are one launch
-        alone += policy.device_step_seconds * len(plan.steps) * tasks
+        scaled = plan.steps[0].lowered.semiring.name == "sum_product"
+        alone += (policy.device_step_seconds * len(plan.steps) if scaled else policy.device_slice_seconds) * tasks
     if devices == 1 or tasks == 1:
         return whole
     divided = max(whole - alone, 0.0) * -(-tasks // devices) / tasks

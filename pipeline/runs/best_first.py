@@ -121,7 +121,9 @@ def bounds_of(run: Run[Any], seed: int = 0) -> SliceBounds | None:
     plan, arithmetic, policy = run.plan, run.arithmetic, SlicePolicy.current()
     if plan.seconds < policy.least_seconds or not isinstance(arithmetic, (CostOptimum, EnergyOptimum)):
         return None
-    cells = plan.seconds / policy.bounds_part / policy.cell_seconds
+    # several devices divide the slices, but not their bounds
+    cell_seconds = policy.device_cell_seconds * run.slice_devices if run.device else policy.cell_seconds
+    cells = plan.seconds / policy.bounds_part / cell_seconds
     beside = 3 * leaf_bytes(plan.tree, plan.dims, 8) + policy.slice_bytes * plan.slices
     left = plan.peak_bytes - plan.model_bytes - beside
     if left <= 0:

@@ -12,6 +12,7 @@ from ...cluster.dask_pool import DaskPool
 from ...cluster.pool import Pool, SerialPool, TaskLabel
 from ...cluster.swept_cells import count
 from ...storage.files import Place
+from ...tasks.steps.caches import Remembered
 from ...tasks.steps.step import Step
 from ...tasks.sweeps.program import Program
 from ...tasks.sweeps.sweep import OnTable, StepReport
@@ -30,6 +31,10 @@ V = TypeVar("V")
 
 #: Where a run directory keeps tables.
 TABLES: Final = "tables"
+
+#: Leaf tables of the last plans, and how many bytes they may take together in each.
+_LEAVES: Final[Remembered[Mapping[int, Any]]] = Remembered(2)
+_REMEMBERED_BYTES: Final = 1 << 22
 
 
 def count_step(step: Step) -> None:
@@ -133,10 +138,15 @@ class Run(Generic[T]):
     @property
     def devices(self) -> int:
         """On how many devices of this process steps of rows in memory are done side by side."""
+        in_memory = self.device and self.plan.row_bounds is not None and self.plan.way == "memory"
+        return self.slice_devices if in_memory else 1
+
+    @property
+    def slice_devices(self) -> int:
+        """On how many devices of this process slices run."""
         from ...cluster.device_threads import DeviceThreads
 
-        in_memory = self.device and self.plan.row_bounds is not None and self.plan.way == "memory"
-        return self.pool.devices if in_memory and isinstance(self.pool, DeviceThreads) else 1
+        return self.pool.devices if isinstance(self.pool, DeviceThreads) else 1
 
     @property
     def _all_names(self) -> tuple[str, ...]:
@@ -232,6 +242,13 @@ class Run(Generic[T]):
         if self.progress is not None:
             self.progress(cells)
 
+    def _leaves(self, axes: Mapping[int, tuple[int, ...]]) -> Mapping[int, T]:
+        """Build leaf tables; small tables of a network that is asked again are built once."""
+        if self.plan.leaf_bytes > _REMEMBERED_BYTES:
+            return self.arithmetic.leaves(axes)
+        made = type(self.arithmetic), self.problem.semiring
+        return _LEAVES.of([self.network, axes], made, lambda: self.arithmetic.leaves(axes))
+
     def program(self, steps: Sequence[Step], outputs: Sequence[int], variant_from: int = 0) -> Program[T]:
         """Build the leaf tables that ``steps`` read and put them together."""
         plan = self.plan
@@ -239,7 +256,7 @@ class Run(Generic[T]):
         axes = plan.leaf_axes if whole else plan.leaf_axes_of(steps, outputs)
         algebra: Any = self.arithmetic.algebra(plan.tree.dims, self.compiled)
         if self.room is None:
-            leaves = self.arithmetic.leaves(axes)
+            leaves = self._leaves(axes)
         else:
             from ..queries.row_arithmetic import leaf_tables, rows_algebra
 

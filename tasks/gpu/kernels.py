@@ -28,6 +28,8 @@ _HEADERS: Final = {
 _ADDRESS: Final = ctypes.c_void_p * 1
 _RECORD_BYTES: Final = 16
 """Alignment of records, in bytes."""
+_REPEATED_SINGLY: Final = 3
+"""Calls before launches become a graph: to make one takes as long as some ten launches of it save."""
 WAITING: Final[set[Kernel]] = set()
 """Kernels that were asked for and are not compiled yet."""
 
@@ -174,7 +176,8 @@ class Launch:
 def bound_launches(launches: Sequence[tuple[Launch, Sequence[int]]]) -> Callable[[], None]:
     """Return a function that repeats launches on the present device, with fixed addresses of their tables.
 
-    Their records stand side by side in memory of their own.
+    Their records stand side by side in memory of their own. From the fourth call on they are one graph, which costs
+    Python and the driver a single launch: threads of several devices do not wait for each other's launches then.
     """
     sizes = [launch.record.nbytes for launch, _ in launches]
     starts = [0, *accumulate(-(-size // _RECORD_BYTES) * _RECORD_BYTES for size in sizes)]
@@ -187,15 +190,39 @@ def bound_launches(launches: Sequence[tuple[Launch, Sequence[int]]]) -> Callable
         launch.write(room, start, addresses)
         calls.append((launch.kernel.present.kernel.ptr, *launch.extent, where + 8 * k))
 
-    def repeat() -> None:
-        cuda = cupy().cuda
-        go, stream = cuda.driver.launchKernel, cuda.get_current_stream().ptr
+    graph: Any = None
+    repeated = 0
+
+    def launch_all(stream: int) -> None:
+        go = cupy().cuda.driver.launchKernel
         for function, x, y, z, threads, shared, argument in calls:
             go(function, x, y, z, threads, 1, 1, shared, stream, argument, 0)
+
+    def repeat() -> None:
+        nonlocal graph, repeated
+        repeated += 1
+        cuda = cupy().cuda
+        if graph is None and repeated > _REPEATED_SINGLY and len(calls) > 1:
+            graph = _captured(launch_all)
+        if graph is None:
+            launch_all(cuda.get_current_stream().ptr)
+        else:
+            graph.launch(cuda.get_current_stream())
 
     # the driver reads their addresses, and records, when it launches
     repeat.held = records, places  # type: ignore[attr-defined]
     return repeat
+
+
+def _captured(launch: Callable[[int], None]) -> Any:
+    """Return the graph of what a function launches on the stream that it is given; its kernels were launched before."""
+    stream = cupy().cuda.Stream(non_blocking=True)
+    stream.begin_capture()
+    try:
+        launch(stream.ptr)
+    finally:
+        graph = stream.end_capture()
+    return graph
 
 
 @cache

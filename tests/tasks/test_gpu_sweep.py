@@ -138,3 +138,14 @@ def test_slices_that_repeat_a_sweep_are_those_of_the_cpu() -> None:
     expected = list(sliced.run_slices(states))
     for one, other in zip(gpu_sweep.device_program(sliced, fetched=True).run_slices(states), expected, strict=True):
         np.testing.assert_array_equal(one[program.outputs[0]], other[program.outputs[0]])
+
+
+@pytest.mark.parametrize("semiring", [min_plus("int16", 4), mod_sum_product(2147483647)])
+def test_repeated_sweeps_are_one_graph_and_read_the_tables_of_each(semiring: Semiring) -> None:
+    program = chain_program(semiring)
+    for change in range(8):
+        leaves = {node: (table + change).astype(semiring.dtype) for node, table in program.leaves.items()}
+        again = program.again(program.steps, leaves)
+        found = gpu_sweep.device_program(again, fetched=True).run()
+        for node, table in again.run().items():
+            np.testing.assert_array_equal(found[node], table)
