@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from ...tasks.steps.number_limits import SAME_SHARE
 from ..errors import InternalError, ModelError
 from .bayesian_networks import children_fault, cycle_fault, row_sums
+from .function import Function
 from .model import Model
 
 
@@ -61,9 +62,13 @@ def most_log10(
     functions, names, dims = model.functions, model.names, model.dims
     if model.kind != "bayes" or children_fault(functions, names) or cycle_fault(functions, names):
         return None
-    factors = [f.positive[1] if f.child in fixed else float(row_sums(f, dims).max()) for f in functions]
+    factors = [f.positive[1] if f.child in fixed else _most_of_rows(f, dims) for f in functions]
     factors += [float(np.max(weights)) for weights in likelihoods]
     return math.fsum([math.log10(factor) for factor in factors if factor > 0])
+
+
+def _most_of_rows(function: Function, dims: Sequence[int]) -> float:
+    return function.most_of_rows if function.rows is None else float(row_sums(function, dims).max())
 
 
 Array = NDArray[Any]

@@ -103,6 +103,12 @@ class Function:
         return all(states.all() for states in occurring_states(self.allowed))
 
     @cached_property
+    def most_of_rows(self) -> float:
+        """The largest sum over the child's states of a dense distribution."""
+        axis = self.scope.index(self.child or 0)
+        return float(self.values.sum(axis=axis).max())
+
+    @cached_property
     def distinct(self) -> bool:
         """Whether no row is listed twice."""
         return self.rows is None or _are_distinct(self.rows)
