@@ -7,15 +7,22 @@ out. Its value is what it returns at the end. Without a cluster, the transfers g
 from __future__ import annotations
 
 import heapq
+import sys
 from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from contextvars import copy_context
 from dataclasses import dataclass
 from inspect import isgeneratorfunction
-from typing import Any, Protocol
+from threading import Lock
+from typing import Any, Final, Protocol
 
 Call = tuple[Any, ...]
 Phases = Generator[None, None, Any]
+
+#: Seconds until a thread that waits for the interpreter gets it while graphs run. Python's own 5 ms are as long as all
+#: that a box computes: 1.6 GB of rows through a device took 0.95 s with them, and 0.77 s with this.
+_SWITCH_SECONDS: Final = 5e-4
 
 
 @dataclass(frozen=True)
@@ -73,6 +80,32 @@ class Node:
     room_bytes: int = 0
     near: Callable[[Any], int | None] | None = None
     label: TaskLabel | None = None
+
+
+class _Switches:
+    """How often threads of this process hand over the interpreter: as before, once no graph runs any more."""
+
+    def __init__(self) -> None:
+        self._lock, self._graphs, self._before = Lock(), 0, 0.0
+
+    @contextmanager
+    def quick(self) -> Iterator[None]:
+        """Let threads wait for the interpreter less than half a millisecond."""
+        with self._lock:
+            if self._graphs == 0:
+                self._before = sys.getswitchinterval()
+                sys.setswitchinterval(min(self._before, _SWITCH_SECONDS))
+            self._graphs += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._graphs -= 1
+                if self._graphs == 0:
+                    sys.setswitchinterval(self._before)
+
+
+_SWITCHES: Final = _Switches()
 
 
 class Pool(Protocol):
@@ -152,7 +185,8 @@ class SerialPool:
         ready = ReadyTasks(nodes)
         other = ThreadPoolExecutor(2, "transfers")
         try:
-            yield from _overlapped(ready, nodes, other)
+            with _SWITCHES.quick():
+                yield from _overlapped(ready, nodes, other)
         finally:
             other.shutdown(cancel_futures=True)
 
@@ -356,6 +390,10 @@ class ThreadPool(SerialPool):
 
     def run_graph(self, nodes: Mapping[Any, Node]) -> Iterator[tuple[Any, Any]]:
         """Keep ``width`` tasks running; see :class:`Pool`."""
+        with _SWITCHES.quick():
+            yield from self._run_graph(nodes)
+
+    def _run_graph(self, nodes: Mapping[Any, Node]) -> Iterator[tuple[Any, Any]]:
         ready = ReadyTasks(nodes)
         running: dict[Future[Any], tuple[Hashable, int]] = {}
         free = [self._each] * self._places

@@ -6,7 +6,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from math import prod
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -356,8 +356,12 @@ def _compile(run: Run[Any], slices: Slices[Any]) -> None:
 
 def _labels(run: Run[Any], slices: Slices[Any]) -> LabelOf:
     """Return a function that labels the call of a group."""
-    cells = sum([run.plan.step_cells(step) for step in run.plan.steps[run.plan.variant_from :]])
-    return lambda _, number, *rest: slices.label(number, cells)
+
+    @cache
+    def cells() -> int:
+        return sum([run.plan.step_cells(step) for step in run.plan.steps[run.plan.variant_from :]])
+
+    return lambda _, number, *rest: slices.label(number, cells())
 
 
 def _on_table(run: Run[Any]) -> OnTable | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import weakref
 from collections.abc import Generator, Iterator
@@ -34,6 +35,23 @@ def test_tasks_run_together_but_not_before_what_they_need() -> None:
     assert found == {k: k * k for k in range(9)}
     assert most == 3
     assert set(order[:3]) == {0, 1, 2}
+
+
+@pytest.mark.parametrize("pool", [SerialPool(), ThreadPool(2)], ids=["serial", "threads"])
+def test_threads_hand_over_the_interpreter_sooner_while_graphs_run(pool: SerialPool) -> None:
+    before, seen = sys.getswitchinterval(), list[float]()
+
+    def look(key: int) -> int:
+        seen.append(sys.getswitchinterval())
+        if key == 0:
+            assert dict(pool.run_graph({1: Node(set(), lambda k: (look, k))})) == {1: 1}
+            seen.append(sys.getswitchinterval())
+        return key
+
+    assert dict(pool.run_graph({0: Node(set(), lambda k: (look, k))})) == {0: 0}
+    assert len(seen) == 3
+    assert all(seconds <= 1e-3 < before for seconds in seen)
+    assert sys.getswitchinterval() == before
 
 
 def test_what_needs_a_failed_task_never_starts() -> None:

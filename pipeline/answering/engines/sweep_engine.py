@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import time
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
+from typing import Final
 
 from ....tasks.compiler.working_time import working_seconds
 from ....tasks.steps.number_limits import CELL_BYTES
@@ -36,6 +38,16 @@ from .offers import Bid, Certainty, Device, EnginePrice
 _ONE_SWEEP_BITS = 30
 # A float holds two to this power.
 _MOST_BITS = 1000
+
+
+@dataclass
+class AvoidedStart:
+    """Seconds that sweeps of this process took on the CPU because the start of a device would have taken longer."""
+
+    seconds: float = 0.0
+
+
+AVOIDED_START: Final = AvoidedStart()
 
 
 class _EndedError(Exception):
@@ -185,9 +197,13 @@ class SweepEngine:
         if asking.folder is not None and self.in_folder:
             return in_run_folder(asking.folder, prepared, progress)
         prepared = replace(prepared, most_primes=_primes_within(prepared.plan, seconds))
+        begun = time.perf_counter()
         while True:
             try:
-                return in_slices(prepared, lambda once: in_temporary_folder(once, progress, asking.notes))
+                found = in_slices(prepared, lambda once: in_temporary_folder(once, progress, asking.notes))
+                if self.why_host:
+                    AVOIDED_START.seconds += time.perf_counter() - begun
+                return found
             except MemoryError as error:
                 resources = with_less_device_memory(prepared.plan, prepared.resources, error)
                 within = resources.asked.gpu_memory
@@ -283,8 +299,14 @@ class SweepEngine:
 
     @property
     def _device_start_seconds(self) -> float:
-        """Remaining seconds until the device has started."""
-        return self.asking.policy.device_start_seconds if self.asking.resources.device_sleeps else 0.0
+        """Remaining seconds until the device has started, less what earlier questions spent to avoid the start.
+
+        A process that asks again and again starts its device once its cores took as long as the start: it spends at
+        most twice what it would spend if it knew the number of its questions.
+        """
+        if not self.asking.resources.device_sleeps:
+            return 0.0
+        return max(self.asking.policy.device_start_seconds - AVOIDED_START.seconds, 0.0)
 
     @property
     def _device_rates(self) -> Rates:

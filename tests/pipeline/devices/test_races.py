@@ -16,7 +16,10 @@ import pytest
 import bucketflow
 from bucketflow import BudgetError, Model, Result
 from bucketflow.pipeline.answering.engines import sweep_engine
+from bucketflow.pipeline.answering.engines.asking import Asking
+from bucketflow.pipeline.answering.engines.offers import EnginePrice
 from bucketflow.pipeline.answering.engines.strategy_policy import TurnLengths
+from bucketflow.pipeline.answering.engines.sweep_engine import AVOIDED_START, SweepEngine
 from bucketflow.pipeline.answering.optimum import Task
 from bucketflow.pipeline.answering.question import Question
 from bucketflow.pipeline.answering.question_sizes import spare_bytes
@@ -223,6 +226,7 @@ def asleep(there: StandIn, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     started: list[str] = []
     monkeypatch.setattr(gpus, "is_asleep", lambda: True)
+    monkeypatch.setattr(AVOIDED_START, "seconds", 0.0)
     for name in ("count_gpus", "free_gpu_bytes"):
         measured = getattr(gpus, name)
         monkeypatch.setattr(gpus, name, lambda *given, m=measured, n=name: (started.append(n), m(*given))[1])
@@ -243,6 +247,23 @@ def test_what_is_over_sooner_starts_no_device(query: str, asked: dict[str, Any],
     assert not found.plan.device
     assert any("gpus had no effect" in note and "starting a device" in note for note in found.notes)
     assert getattr(found, "log10", None) == getattr(expected, "log10", None)
+
+
+def test_questions_that_avoid_a_start_add_up_to_one(
+    asleep: list[str], model: Model, log10: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy = replace(NEVER_QUICK, device_start_seconds=1e9, lengths=_SEARCHLESS)
+    found = solve_by(policy, model, "partition", gpus=1, method="dense")
+    assert found.log10 == pytest.approx(log10, rel=1e-12)
+    assert asleep == []
+    assert AVOIDED_START.seconds > 0.0
+    question, devices = Question(grid(14, 14, 6, "markov"), "partition"), []
+    for seconds in (0.0, 1e9):
+        monkeypatch.setattr(AVOIDED_START, "seconds", seconds)
+        price = SweepEngine(Asking(question, Options(gpus=1), policy=policy)).bid()
+        assert isinstance(price, EnginePrice)
+        devices.append(price.device)
+    assert devices == ["host", "gpu"]
 
 
 @pytest.mark.parametrize("z", [2, 20])
