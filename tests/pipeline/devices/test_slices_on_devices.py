@@ -39,7 +39,7 @@ QUESTIONS = [("optimum", "cost"), ("optimum", "markov"), ("count", "forbids"), (
 def there(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, in_force: InForce) -> Any:
     """Devices whose start and sharing cost nothing; no process is started for them."""
     in_force(PlanningPolicy, device_begin_seconds=0.0, device_join_seconds=0.0, device_group_seconds=0.0)
-    in_force(PlanningPolicy, device_step_seconds=0.0, device_least_gain=0.0)
+    in_force(PlanningPolicy, device_step_seconds=0.0, device_slice_seconds=0.0, device_least_gain=0.0)
     in_force(BudgetPolicy, spread_seconds=0.0, margin_bytes=0)
     slow = DeviceRates(Rates(1e6, 1e6, 1e12, 1e-7))
     monkeypatch.setattr(Resources, "device_rates", lambda *_: slow)
@@ -91,7 +91,7 @@ def test_slices_are_divided_among_devices(there: StandIn, used: Counter[int], qu
 def test_slices_with_the_least_bounds_first_are_divided_too(
     there: StandIn, used: Counter[int], in_force: InForce
 ) -> None:
-    in_force(SlicePolicy, least_seconds=0.0, bounds_part=1e-9)
+    in_force(SlicePolicy, least_seconds=0.0, bounds_part=1e-9, device_cell_seconds=1e-9)
     model = grid(3, 3, 4, "cost")
     found = bucketflow.solve(model, gpus=there.cards, method="dense")
     assert found.plan is not None
