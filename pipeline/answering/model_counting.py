@@ -14,6 +14,7 @@ from ..errors import BudgetError, InternalError
 from ..options import Options
 from ..preprocessing.preprocess import Network, fixed_value
 from ..queries.formula import Formula, UnfitError, formula_of, formula_orders, has_mixed_tables
+from ..queries.simpler_formula import simplified
 from ..results.proof import SearchWork
 from ..results.result import Result
 from .question import Question
@@ -40,7 +41,7 @@ class SearchedSum:
     def formula(self) -> Formula | None:
         """The model as clauses; None where these are too many, or their weights too far from 1."""
         try:
-            return formula_of(self.network, self.question.weighted, self._hidden)
+            return simplified(formula_of(self.network, self.question.weighted, self._hidden))
         except UnfitError:
             return None
 

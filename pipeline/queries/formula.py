@@ -28,7 +28,7 @@ Cube = Sequence[int]
 """A state for each variable of a function, or -1 for all of them."""
 
 # Smaller weights might underflow.
-_LEAST_WEIGHT = 1e-150
+LEAST_WEIGHT = 1e-150
 # Two orders take turns: one decided half by clauses and half by the tree, and one by the tree alone.
 _SPREADS = (32.0, float(1 << 20))
 
@@ -60,6 +60,8 @@ class Formula:
         Otherwise there are too many weights for a fast search.
     pure : bool
         Whether all weights belong to single variables, as in files of clauses.
+    merged : bool
+        Whether equal variables became one, so that an order of the network says little about the clauses.
     """
 
     dims: tuple[int, ...]
@@ -69,6 +71,7 @@ class Formula:
     owners: list[int] = field(default_factory=list)
     suits: bool = True
     pure: bool = True
+    merged: bool = False
     literals: int = 0
     hidden: frozenset[int] = frozenset()
 
@@ -125,7 +128,7 @@ class Formula:
 
     def _set(self, literal: int, weight: float) -> None:
         self.weights[literal] = weight = self.weights.get(literal, 1.0) * weight
-        if not _LEAST_WEIGHT <= weight <= 1 / _LEAST_WEIGHT:
+        if not LEAST_WEIGHT <= weight <= 1 / LEAST_WEIGHT:
             raise UnfitError
 
     def _literals(self, scope: Sequence[int], cube: Cube) -> list[int]:
@@ -136,11 +139,12 @@ class Formula:
     ) -> Clauses:
         """Return the clauses with ranks from 0 to ``spread``, highest for the last eliminated variables.
 
-        Where states go first, variables of weights come after all of those; states of outer variables before others.
+        The order is one of the network's variables, or of the formula's own if some of these were merged. Where states
+        go first, variables of weights come after all of those; states of outer variables before others.
         """
-        place = np.empty(len(self.dims))
-        place[list(order)] = np.arange(len(self.dims))
-        rank = place[self.owners] * (spread / max(len(self.dims), 1))
+        place = np.empty(len(order))
+        place[list(order)] = np.arange(len(order))
+        rank = (place if self.merged else place[self.owners]) * (spread / max(len(order), 1))
         hidden = np.array([v in self.hidden for v in self.owners]) if self.hidden else None
         if states_first:
             rank[: self.states] += decided_first(rank, len(self.clauses))
@@ -304,5 +308,9 @@ def formula_orders(
     outer : frozenset of int
         The network's variables that are decided before all others.
     """
-    order = min_fill_order(network.dims, network.scopes, seed)
+    dims, scopes = network.dims, network.scopes
+    if formula.merged:
+        scopes = tuple({tuple(sorted({literal >> 1 for literal in clause})): None for clause in formula.clauses})
+        dims = (2,) * len(formula.owners)
+    order = min_fill_order(dims, scopes, seed)
     return [formula.ordered(order, spread, states_first, outer) for spread in _SPREADS]
