@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from decimal import Decimal
 from os import PathLike
 from typing import Any, TypedDict
 
+from ..records import dataclass
 from ..storage.files import Place
 from ..storage.object_store import ObjectPath
 from .errors import BucketflowError, ModelError

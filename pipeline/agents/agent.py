@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from time import perf_counter, thread_time
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ...records import dataclass
 from ...tasks.gpu.arrays import on_host
 from ...tasks.steps.semiring import Semiring, min_plus
 from ...tasks.steps.views import slice_of

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
+from ...records import dataclass
 from ...tasks.steps.semiring import Semiring, min_plus
 from ...tasks.steps.step import Step, make_step
 from ..minibuckets.partition import MiniBucket, Partition, Size, partition

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from itertools import islice, product
 from typing import Any, TypeVar
 
 from ...cluster.pool import Pool
+from ...records import dataclass
 from .agent import Knowledge, Message, States, message_bytes
 from .agent_plan import AgentPlan, Scope
 from .agent_policy import AgentPolicy

@@ -9,9 +9,10 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal
 
+from ...records import dataclass
 from ..errors import ModelError
 from .agent_plan import AgentPlan
 from .pseudo_tree import PseudoTree

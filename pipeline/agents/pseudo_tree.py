@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Literal, get_args
 
+from ...records import dataclass
 from ..errors import ModelError, shorten
 from ..models.dcop import Dcop
 from ..orders.depth_first import bucket_parents

@@ -7,11 +7,11 @@ requests fix the same states, the first answer serves both, and nothing is sent.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from ...records import dataclass
 from .agent import Knowledge, Message, MessageTable, Sent, States, assign, cost_at, util
 from .agent_plan import Scope
 from .network import STATE_BYTES, Clock, SimulatedNetwork, latest

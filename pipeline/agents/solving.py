@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from time import perf_counter
 from typing import Final
 
 import numpy as np
 
 from ...cluster.pool import Pool, SerialPool
+from ...records import dataclass
 from ...tasks.compiler.code_cache import compiler_pays
 from ...tasks.cpu.dense import run
 from ...tasks.steps.lowering import Lowered

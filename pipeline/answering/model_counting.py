@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ...cluster.memory import peak_rss_bytes
+from ...records import dataclass
 from ..errors import BudgetError, InternalError
 from ..options import Options
 from ..preprocessing.preprocess import Network, fixed_value

@@ -6,11 +6,12 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 from ...cluster.memory import peak_rss_bytes
+from ...records import dataclass
 from ...tasks.compiler.compile_limits import NotCompiledError
 from ...tasks.cpu.threads import return_freed_pages, return_large_blocks
 from ..cost_networks.cost_network import COPIES, CostNetwork, States, Units, check_tables, cost_network, model_of

@@ -5,9 +5,9 @@ them.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from typing import Any
 
+from ...records import dataclass
 from ..cost_networks.cost_network import model_of
 from ..cost_networks.preparation import PreparedNetwork, Report
 from ..cost_networks.preparation import prepare as made_smaller
@@ -91,7 +91,7 @@ class Outlook:
     refused: str
     remainder: Remainder | None
     strategy: Strategy
-    effort: ProofOptions = ProofOptions()  # noqa: RUF009 - a frozen value
+    effort: ProofOptions = ProofOptions()
     unswept: str = ""
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
 from ...cluster.device_threads import begun_devices
+from ...records import dataclass
 from ...tasks.steps.row_policy import RowPolicy
 from ...tasks.steps.semiring import Semiring
 from ..budget.fit import Prices, fitted

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from os import PathLike
 from os.path import exists
@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...records import dataclass
 from ...tasks.steps.caches import Remembered
 from ..errors import ModelError
 from ..formats.read import evidence_of, load_evidence, variables_of

@@ -5,12 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from pathlib import Path
 from tempfile import gettempdir
 from typing import TYPE_CHECKING, Any
 
 from ...cluster.version import __version__
+from ...records import dataclass
 from ...storage.files import Place, file_bytes, free_bytes
 from ...storage.object_store import ObjectPath
 from ...storage.run_folder import LAYERS, RunDir

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from ...cluster.memory import peak_rss_bytes
+from ...records import dataclass
 from ...tasks.steps.semiring import mod_sum_product
 from ..errors import BudgetError, InternalError
 from ..options import Options

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol
 
+from ...records import dataclass
 from ..cost_networks.cost_network import States
 from ..results.bounds import Bounds, Number
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from decimal import Decimal, InvalidOperation
 from functools import cached_property
 from itertools import islice, product
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
+from ...records import dataclass
 from ..answering.door import valued
 from ..answering.engines.asking import Asking
 from ..answering.engines.offers import EnginePrice

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import chain
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ...cluster.device_threads import DeviceThreads
 from ...cluster.pool import Pool, SerialPool
+from ...records import dataclass
 from ...storage.files import Place, file_bytes, free_bytes
 from ...storage.run_folder import MESSAGES
 from ...tasks.compiler.compile_limits import NotCompiledError

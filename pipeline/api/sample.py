@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from decimal import Decimal
 from functools import cached_property
 from os import PathLike
@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...cluster.memory import peak_rss_bytes
+from ...records import dataclass
 from ...tasks.steps.sweep_policy import SweepPolicy
 from ...tasks.sweeps.conditional_draws import uniform_numbers
 from ..answering.cut_offs import last_cost

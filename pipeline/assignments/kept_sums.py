@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ...records import dataclass
 from ...tasks.sweeps.scaled import LOWEST, from_logs
 from ...tasks.sweeps.table_packs import ScaledPack
 from ..preprocessing.leaf_groups import LeafGroup

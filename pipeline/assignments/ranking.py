@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from heapq import heapify, heappop, heappush, nsmallest
 from itertools import count
 from typing import Any, NamedTuple
@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ...records import dataclass
 from ...tasks.rows.memory_account import RowsNoRoomError
 from ...tasks.steps.number_limits import EXACT_INTEGER
 from ...tasks.steps.semiring import Semiring

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 from math import inf
 from typing import Final
 
+from ...records import dataclass
 from ..errors import BudgetError, format_bytes
 from ..models.query import Fit
 from ..orders.effort import PlanningBudget

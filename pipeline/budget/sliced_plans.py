@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import inf, prod
 from operator import itemgetter
 from typing import Final
 
+from ...records import dataclass
 from ..errors import BudgetError, format_bytes, format_count
 from ..orders.effort import OUTLINE_SECONDS, PlanningBudget
 from ..plans.lower_bounds import Outline, least_bytes

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 from rich.table import Table
 
 from ...cluster.memory import COMPILED_PROCESS_BYTES, PROCESS_BYTES, limited_task_bytes
+from ...records import dataclass
 from ...tasks.compiler.code_cache import COLD_CELLS
 from ..drawings.svg import drawing_ending
 from ..errors import BudgetError, ModelError, format_bytes, format_cells, printable, shown_number

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ...records import dataclass
 from .cost_network import Costs, States
 from .working_network import Integers, NetworkProblem
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ...records import dataclass
 from ...tasks.steps.ordered_sum import ordered_sum
 from ..errors import BudgetError, format_bytes
 from ..models.model import FORBIDDEN, Function, Model

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ...records import dataclass
 from .cost_network import Costs, States
 from .cost_network_policy import CostNetworkPolicy
 from .working_network import NetworkProblem

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
+from ...records import dataclass
 from .compaction import compact, only
 from .cost_network import CostNetwork, States
 from .cost_network_policy import CostNetworkPolicy

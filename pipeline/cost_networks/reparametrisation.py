@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from ...records import dataclass
 from .cost_network_policy import CostNetworkPolicy
 from .working_network import Integers, NetworkProblem
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
+from ...records import dataclass
 from ...tasks.steps.policy import Policy
 
 # Members of a list of numbers or names that are shown.

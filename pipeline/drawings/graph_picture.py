@@ -13,9 +13,10 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
+from ...records import dataclass
 from ..errors import format_bytes, shorten
 from .svg import Canvas, Svg, colour_of, drawn_ramp, legend_words, text_width
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from html import escape
 from os import PathLike
 from typing import Any, Final
 
+from ...records import dataclass
 from ..errors import ModelError, short_number
 from ..local_paths import local_path
 from ..written_files import whole_text

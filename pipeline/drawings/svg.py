@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from html import escape
 from os import PathLike
 from typing import Final
 
+from ...records import dataclass
 from ..errors import ModelError, shorten, writing
 from ..local_paths import local_path
 from ..written_files import whole_file, whole_text

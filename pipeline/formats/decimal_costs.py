@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from decimal import Context, Decimal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ...records import dataclass
 from ...tasks.steps.number_limits import LARGEST_DECIMALS
 from ..models.model import FORBIDDEN
 from .text.tokens import Tokens

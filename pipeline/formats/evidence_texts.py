@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
+from ...records import dataclass
 from ..errors import ModelError, shorten
 from ..models.findings import likelihood
 from ..models.model import Model

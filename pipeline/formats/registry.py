@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
+from ...records import dataclass
 from ..errors import FormatError, UnreadableError, shorten
 from ..models.dcop import Dcop
 from ..models.model import Model

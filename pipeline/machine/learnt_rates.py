@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 
+from ...records import dataclass
 from ...tasks.learnt.launch_policy import LaunchPolicy
 from ...tasks.learnt.learnt_launches import LearntLaunches, Place, launches_from, put_in_force
 from . import cpu as rate_files

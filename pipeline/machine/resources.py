@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...cluster.memory import default_memory_bytes
+from ...records import dataclass
 from ...storage.files import free_bytes
 from ...tasks.learnt.learnt_launches import learnt_least_cells
 from ..errors import BucketflowError

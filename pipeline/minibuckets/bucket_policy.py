@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
+from ...records import dataclass
 from ...tasks.steps.policy import Policy
 
 # Least costs over an axis of no more states are found state by state, which takes a tenth.

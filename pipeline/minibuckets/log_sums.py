@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
 import numpy as np
 
+from ...records import dataclass
 from ...tasks.gpu.arrays import is_device
 from ...tasks.steps.ordered_sum import ordered_sum
 from ...tasks.steps.semiring import LOG_SUM

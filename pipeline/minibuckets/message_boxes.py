@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import accumulate, product
 from typing import Final
 
+from ...records import dataclass
 from ...storage.spec import TableSpec
 from ...tasks.steps.number_limits import CELL_BYTES
 from ..errors import BudgetError, format_bytes

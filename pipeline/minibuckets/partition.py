@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
+from ...records import dataclass
 from ...tasks.steps.number_limits import CELL_BYTES
 
 Scope = tuple[int, ...]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from ...records import dataclass
 from ...tasks.compiler.code_cache import compiler_pays
 from ...tasks.steps.number_limits import OUTWARD_SHARE
 from ...tasks.steps.ordered_sum import ordered_sum

@@ -9,12 +9,13 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ...records import dataclass
 from ...storage.files import Place
 from ...tasks.gpu.arrays import on_host
 from ...tasks.steps.semiring import LOG_SUM, MIN_PLUS

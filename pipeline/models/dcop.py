@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from decimal import Decimal
 from functools import cached_property
 
+from ...records import dataclass
 from ..errors import ModelError, shorten
 from ..public_names import public
 from .checks import first_again

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
+from ...records import dataclass
 from ..drawings.shown import Shown
 from ..errors import printable, shown_number
 from ..public_names import public

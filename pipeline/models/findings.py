@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
 from numbers import Real
@@ -13,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...records import dataclass
 from ...tasks.steps.number_limits import SAME_SHARE
 from ..errors import InternalError, ModelError
 from .bayesian_networks import children_fault, cycle_fault, row_sums

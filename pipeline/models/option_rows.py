@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
+from ...records import dataclass
 from .query import Fit, Method, Representation, TaskSize, TreeKind
 
 Kind = Literal["text", "size", "whole", "number", "choice", "flag"]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final, Literal
+
+from ...records import dataclass
 
 Query = Literal["optimum", "partition", "count"]
 """Queries that one upward sweep answers."""

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from math import inf
 from typing import Final
+
+from ...records import dataclass
 
 SHARE: Final = 0.1
 """Planning may take this share of the predicted run,"""

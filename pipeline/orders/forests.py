@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from bisect import insort
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ...records import dataclass
 from ...tasks.steps.axes import bits_of, mask_of
 from ..trees.costs import Rates, least_seconds, step_prices
 from ..trees.tree import Sizer, Tree, build_tree

@@ -19,10 +19,11 @@ The middle of a chain of five variables of two states goes last: each half leave
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import count, pairwise
 from math import prod
 
+from ...records import dataclass
 from ..trees.tree import Tree, build_tree
 from .tree_search import TreeSearch
 

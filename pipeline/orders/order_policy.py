@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
+from ...records import dataclass
 from ...tasks.steps.policy import Policy
 
 # Number of cached trees, because the cheapest tree may need too much memory.

@@ -18,12 +18,13 @@ import time
 from bisect import insort
 from collections.abc import Callable, Sequence, Set
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from itertools import pairwise
 from operator import itemgetter
 from typing import Final, Literal
 
+from ...records import dataclass
 from ...tasks.compiler.code_cache import seconds_to_compile
 from ...tasks.compiler.compile_limits import NotCompiledError
 from ...tasks.compiler.working_time import compiling_seconds, working_seconds
@@ -113,7 +114,7 @@ class TreeSearch:
     order: OrderName | Sequence[int] = "auto"
     seconds: float | None = None
     seed: int = 0
-    rates: Rates = Rates()  # noqa: RUF009 - a frozen value
+    rates: Rates = Rates()
     itemsize: int = 8
     longest: float = LONGEST_PLANNING
     ended: Ended | None = field(default=None, compare=False)

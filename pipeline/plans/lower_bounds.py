@@ -7,9 +7,9 @@ Lowering all steps takes most of the time of planning a tree, and most of the tr
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from heapq import nlargest
 
+from ...records import dataclass
 from ...tasks.steps.step import Step
 from ..trees.memory import Sizing, leaf_bytes
 from ..trees.tree import Tree, cells_beside

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from math import prod
 from typing import TYPE_CHECKING, Literal, TypeVar
 
+from ...records import dataclass
 from ...tasks.steps.step import Step
 from ...tasks.sweeps.sweep import freed_tables
 from ..trees.costs import TreeCost
@@ -112,7 +113,7 @@ class PlannedSteps:
     rows_stored: bool = False
     stored_bytes: int = 0
     most_stored_bytes: int = 0
-    around: RunOverhead = RunOverhead()  # noqa: RUF009 - a frozen value
+    around: RunOverhead = RunOverhead()
     names: tuple[str, ...] = field(default=(), compare=False)
 
     @cached_property

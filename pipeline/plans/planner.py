@@ -6,9 +6,10 @@ Pure: the planner sees sizes, never a table. It makes a :class:`~bucketflow.pipe
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Final
 
+from ...records import dataclass
 from ...tasks.steps.caches import REMEMBERED
 from ..errors import BudgetError, format_bytes, format_count
 from ..orders.effort import OUTLINE_SECONDS, TABLE_SECONDS, PlanningBudget

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
+from ...records import dataclass
 from ...tasks.steps.policy import Policy
 
 # Nominal seconds of a search for a tree whose messages fit memory, where a propagation takes less than the latter

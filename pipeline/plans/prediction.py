@@ -16,10 +16,11 @@ Starting a step of ten cells takes nearly all of its time:
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import exp, prod
 from typing import TYPE_CHECKING
 
+from ...records import dataclass
 from ...tasks.learnt.learnt_launches import LearntLaunches, learnt
 from ...tasks.steps.lowering import SMALL_CELLS, Lowered
 from ...tasks.steps.ordered_sum import ordered_sum
@@ -119,7 +120,7 @@ class RunOverhead:
 
     functions: int = 0
     evaluated: int = 0
-    rates: Rates = Rates()  # noqa: RUF009 - a frozen value
+    rates: Rates = Rates()
 
     def leaf_seconds(self, device: bool, cells: int) -> float:
         """Predict the seconds to build leaf tables of ``cells`` cells."""

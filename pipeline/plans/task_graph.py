@@ -11,12 +11,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from ...records import dataclass
 from ...tasks.steps.step import Step
 from ..drawings.graph_picture import Drawn, svg_of
 from ..drawings.rendering import RENDERED, check_renderer

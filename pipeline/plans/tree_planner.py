@@ -6,9 +6,10 @@ Pure: it sees sizes, never a table. Which trees are planned is up to :mod:`~buck
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final, Self
 
+from ...records import dataclass
 from ...tasks.steps.caches import Remembered
 from ..errors import BudgetError
 from ..trees.costs import Rates, steps_cost
@@ -55,8 +56,8 @@ class TreePlanner:
     """
 
     problem: Problem
-    options: PlanOptions = PlanOptions()  # noqa: RUF009 - a frozen value
-    rates: Rates = Rates()  # noqa: RUF009 - a frozen value
+    options: PlanOptions = PlanOptions()
+    rates: Rates = Rates()
 
     def with_options(self, **changes: Any) -> Self:
         """Return the planner with some options changed."""

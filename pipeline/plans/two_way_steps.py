@@ -11,10 +11,10 @@ so that ``up[c] ⊗ down[c]`` is the belief of a table's scope (Shafer and Sheno
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
 from math import inf, prod
 from typing import Any
 
+from ...records import dataclass
 from ...tasks.steps.axes import bits_of, mask_of
 from ...tasks.steps.step import Step, make_step
 from ..trees.costs import STORED_CELLS

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ...records import dataclass
 from ..models.function import Function, highest_costs, occurring_states
 from ..models.model import Model
 from .preprocessing_policy import PreprocessingPolicy

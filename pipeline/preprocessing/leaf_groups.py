@@ -7,7 +7,6 @@ value of a function is computed for all of them at once, axis by axis.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, groupby
 from operator import itemgetter
@@ -16,6 +15,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from ...records import dataclass
 from ..models.function import Function, joined, runs
 from ..models.model import Model
 from .leaf_rows import ListedCells

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ...records import dataclass
 from ...tasks.rows.keys import Keys
 from ...tasks.rows.numpy_rows import comparable
 from ...tasks.steps.ordered_sum import ordered_sum

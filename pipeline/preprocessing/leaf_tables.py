@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...cluster.memory import default_memory_bytes
+from ...records import dataclass
 from ...tasks.steps.ordered_sum import ordered_sum
 from ..errors import BudgetError, ModelError, format_bytes, format_count, shorten
 from ..models.function import greatest_costs

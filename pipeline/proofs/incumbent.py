@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Final, Protocol
 
+from ...records import dataclass
 from ...tasks.compiler.compile_limits import NotCompiledError
 from ...tasks.compiler.working_time import working_seconds
 from ..cost_networks.cost_network import CostNetwork, States

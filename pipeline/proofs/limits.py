@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from ...records import dataclass
 from ..cost_networks.cost_network import CostNetwork, States
 
 if TYPE_CHECKING:

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Generator, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
+from ...records import dataclass
 from ...tasks.compiler.compile_beside import await_any
 from ...tasks.compiler.compile_limits import going_on_meanwhile
 from ...tasks.compiler.working_time import working_seconds

@@ -6,11 +6,12 @@ import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import field
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Final, Literal
 
+from ...records import dataclass
 from ...tasks.compiler.code_cache import is_compiled
 from ...tasks.compiler.compile_limits import is_limited
 from .incumbent import Incumbent

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Generator
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import Final
 
+from ...records import dataclass
 from ...tasks.compiler.working_time import working_seconds
 from ..cost_networks.cost_network import CostNetwork
 from ..cost_networks.preparation import WORK, PreparedNetwork, prepare

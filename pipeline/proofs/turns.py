@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
+from ...records import dataclass
 from ...tasks.compiler.working_time import working_seconds
 from .prover_policy import NOTABLE_GAP_SHARE, ProverPolicy
 from .prover_registry import Registered, traits_of

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ...records import dataclass
 from ...tasks.boxes.codecs import Codec
 from ...tasks.steps.number_limits import EXACT_INTEGER
 from ...tasks.steps.semiring import SUM_PRODUCT, Semiring, min_plus
@@ -174,7 +174,7 @@ class EnergyOptimum(Least):
     """Most probable explanation, as the minimum of ``-ln p`` in float64."""
 
     network: Network
-    semiring: Semiring = min_plus("float64")  # noqa: RUF009 - a frozen value
+    semiring: Semiring = min_plus("float64")
 
     def algebra(self, sizes: Sequence[int], compiled: bool) -> Plain:
         """Return min-plus on floats."""

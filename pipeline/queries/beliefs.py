@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ...records import dataclass
 from ...tasks.boxes.codecs import Codec, PlainCodec, ScaledCodec
 from ...tasks.steps.number_limits import FAR_INTEGER
 from ...tasks.steps.semiring import Semiring

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ...records import dataclass
 from ...tasks.boxes.codecs import Codec, PlainCodec
 from ...tasks.gpu.arrays import on_host
 from ...tasks.steps.semiring import SUM_PRODUCT, Semiring

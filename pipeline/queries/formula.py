@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ...records import dataclass
 from ...tasks.counting.count_state import Clauses, clauses_of, decided_first
 from ..models.model import Model
 from ..orders.min_fill import min_fill_order

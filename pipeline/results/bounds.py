@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from decimal import Decimal
 from typing import Any, Literal
 
+from ...records import dataclass
 from ..drawings.shown import Shown
 from ..errors import format_bytes, shown_number
 from ..models.frames import Tabled

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from decimal import Decimal
 from functools import cached_property
 from html import escape
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from ...records import dataclass
 from ..drawings.html import Html, bar, labelled, number_text, shown_rows
 from ..drawings.shown import MOST_LINES, first_lines, wrapped
 from ..errors import MissingNameError, ModelError, counted, logarithm, meant, power_of_ten, printable

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from decimal import Decimal
 from math import log2
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
+from ...records import dataclass
 from ..drawings.shown import Shown
 from ..errors import format_bytes, listed, printable, shown_number
 from ..models.frames import Tabled

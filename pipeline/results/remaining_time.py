@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
+from ...records import dataclass
 from ...tasks.compiler.working_time import compiling_seconds
 
 # The prediction counts as much as the measurement of this share of the cells.

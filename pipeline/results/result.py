@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from decimal import Decimal
 from math import inf
 from sys import float_info
 from typing import TYPE_CHECKING, Any, Literal
 
+from ...records import dataclass
 from ..drawings.shown import Shown
 from ..errors import ModelError, format_bytes, logarithm, power_of_ten
 from ..models.frames import Tabled

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from ...cluster.pool import TaskLabel
+from ...records import dataclass
 from ...tasks.gpu.arrays import on_host
 from ...tasks.steps.step import Step
 from ...tasks.sweeps.program import Program

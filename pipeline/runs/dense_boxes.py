@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from math import prod
 from typing import Any, Final, Generic, TypeVar
@@ -19,6 +19,7 @@ import numpy as np
 
 from ...cluster.memory import default_memory_bytes
 from ...cluster.pool import Node, TaskLabel
+from ...records import dataclass
 from ...storage.chunks import write_chunk
 from ...storage.files import Place
 from ...storage.spec import ChunkLostError, Receipt, StorageError, TableSpec

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import prod
 from typing import Any, Final, Generic, TypeVar
 
 from ...cluster.dask_pool import DaskPool
 from ...cluster.pool import Pool, TaskLabel
+from ...records import dataclass
 from ...tasks.steps.step import Step
 from ...tasks.sweeps.program import Program, pick, run_part, run_step, together
 from ...tasks.sweeps.sweep import freed_tables

@@ -10,12 +10,13 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, Generic, TypeVar
 
 from ...cluster.device_threads import DeviceThreads, present_device
 from ...cluster.memory import default_memory_bytes
 from ...cluster.pool import Node
+from ...records import dataclass
 from ...tasks.gpu import arrays, peers
 from ...tasks.gpu.arrays import is_device
 from ...tasks.gpu.kernels import cupy

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 from ...cluster.dask_pool import DaskPool
 from ...cluster.pool import Pool, SerialPool, TaskLabel
 from ...cluster.swept_cells import count
+from ...records import dataclass
 from ...storage.files import Place
 from ...tasks.steps.caches import Remembered
 from ...tasks.steps.step import Step

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache, cached_property
 from math import prod
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from ...cluster.dask_pool import DaskPool
 from ...cluster.device_threads import DeviceThreads, present_device
 from ...cluster.pool import Call, LabelOf, TaskLabel
+from ...records import dataclass
 from ...storage import ledger
 from ...storage.chunks import read_chunk, write_chunk
 from ...storage.files import Place

@@ -8,12 +8,12 @@ rate equally, each at most at the rate of a link. The results of a lost worker a
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from math import inf
 from random import Random
 from typing import Final, Literal
 
+from ...records import dataclass
 from ..errors import ModelError
 
 #: The worker that stands for the client's process.

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final
 
+from ...records import dataclass
 from ..drawings.charts import timeline
 from ..drawings.svg import Svg
 from ..errors import format_bytes

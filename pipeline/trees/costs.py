@@ -7,12 +7,13 @@ All of that follows from scopes, so a search, slices, boxes and lowered steps ar
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache, reduce
 from math import ceil, log2
 from operator import or_
 from typing import Final, NamedTuple
 
+from ...records import dataclass
 from ...tasks.steps.axes import mask_key, mask_of
 from ...tasks.steps.caches import Remembered
 from ...tasks.steps.lowering import SMALL_CELLS, Lowered

@@ -22,13 +22,14 @@ table has more than 100, in ten slices that together sweep what the whole sweeps
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import inf, log2, prod
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ...records import dataclass
 from ...tasks.steps.caches import Remembered
 from ...tasks.steps.number_limits import SAME_SHARE
 from .costs import GPU_RATES, KernelRates, Rates, sized_work, step_seconds

@@ -11,8 +11,8 @@ A cycle of four binary variables, with two variables eliminated one after the ot
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from ...records import dataclass
 from .tree import Sizer, Tree, sizer_of
 
 

@@ -20,10 +20,10 @@ message and makes the second, in a workspace of 24,000 bytes: the peak.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from math import inf, prod
 from operator import itemgetter
 
+from ...records import dataclass
 from ...tasks.steps.ordered_sum import ordered_sum
 from ...tasks.steps.step import Step, make_step
 from ...tasks.steps.streaming import least_bytes

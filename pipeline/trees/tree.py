@@ -18,12 +18,12 @@ of variable 0 into a table over its neighbours. The last two variables go togeth
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Sequence
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import chain
 from math import log2, prod
 from typing import Any
 
+from ...records import dataclass
 from ...tasks.steps.axes import REMEMBERED_SIZES, Sizes, alike, bits_of, mask_key, mask_of
 from ...tasks.steps.caches import REMEMBERED
 

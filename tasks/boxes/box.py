@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import product
 from math import prod
 from typing import Any, Generic, TypeVar
@@ -18,6 +18,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from ...records import dataclass
 from ...storage.spec import Receipt, TableSpec
 from ..gpu import arrays
 from ..gpu.memory import DeviceMemoryError, is_short, own_stream

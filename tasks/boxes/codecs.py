@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ...records import dataclass
 from ..steps.semiring import Semiring
 from ..sweeps.beliefs import above_least, weighed
 from ..sweeps.scaled import Scaled, from_logs, joined_scales, measured

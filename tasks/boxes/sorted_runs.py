@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from base64 import b64decode, b64encode
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property, lru_cache
 from math import prod
 from typing import Any, Final
@@ -17,6 +17,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from ...records import dataclass
 from ...storage.codecs import BLOSC
 from ...storage.spec import Receipt, TableSpec
 from ..gpu import arrays

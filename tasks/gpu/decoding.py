@@ -7,7 +7,7 @@ on Python's work per table and on waiting for device tables. Here the tables sta
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from itertools import chain
 from math import prod
@@ -16,6 +16,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from ...records import dataclass
 from ..steps.caches import Remembered
 from ..steps.semiring import Semiring
 from ..steps.step import Step

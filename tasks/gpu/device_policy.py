@@ -5,8 +5,7 @@ Pure.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from ...records import dataclass
 from ..steps.lowering import SMALL_CELLS
 from ..steps.policy import Policy
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
+from ...records import dataclass
 from ..steps.step import Step
 from . import arrays
 from .device_policy import DevicePolicy

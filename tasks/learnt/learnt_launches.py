@@ -8,12 +8,13 @@ model; until then, or if nothing is stored, steps run by the current rules.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import inf, log
 from typing import Any, Final, Literal
 
 import numpy as np
 
+from ...records import dataclass
 from ..steps.lowering import Lowered
 from .launch_policy import LaunchPolicy
 from .predictors import Floats, Predictor, predictor_from

@@ -8,11 +8,12 @@ propagation in junction trees using regression") compare the same kinds for the 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+
+from ...records import dataclass
 
 Floats = NDArray[np.float64]
 

@@ -7,13 +7,14 @@ swept as arrays. The result of a step is kept in the form that takes fewer bytes
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 from typing import Any, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ...records import dataclass
 from ..gpu.arrays import is_device
 from ..steps.row_policy import RowPolicy
 from ..steps.semiring import Semiring

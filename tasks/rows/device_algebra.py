@@ -7,11 +7,12 @@ they are; a loop over cells takes one launch, and stays where its tables are.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from functools import cached_property
 from math import prod
 from typing import Any, Final, TypeVar
 
+from ...records import dataclass
 from ..gpu.arrays import free_pools, is_device, upload
 from ..gpu.arrays import on_host as array_on_host
 from ..gpu.kernels import compile_waiting

@@ -5,13 +5,13 @@ from __future__ import annotations
 import sys
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ...records import dataclass
 from ..steps.row_policy import RowPolicy
 from ..steps.semiring import Semiring
 from . import numpy_rows

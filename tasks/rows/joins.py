@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from itertools import takewhile
 from math import prod
@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from ...records import dataclass
 from ..steps.semiring import Semiring
 from .keys import Keys, Words
 from .ordering import (

@@ -7,12 +7,12 @@ of one layout sort like the tuples of their states. No field extends over two wo
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ...records import dataclass
 from ..steps.number_limits import WORD_ONES
 
 #: One bit of every word stays free: signed and unsigned comparisons agree.

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import inf
 from typing import Any, Final, TypeVar
 from weakref import ref
 
+from ...records import dataclass
 from ..steps.row_policy import RowPolicy
 from ..steps.semiring import Semiring
 from .joins import joined_reduced

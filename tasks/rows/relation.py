@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import accumulate
 from math import prod
 from operator import mul
@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from ...records import dataclass
 from ..gpu.arrays import is_device
 from ..steps.semiring import Semiring
 from .keys import Keys, Words

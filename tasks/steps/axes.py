@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+from ...records import dataclass
 
 RUN_CELLS: Final = 4096
 """Fused axes stop growing here: a row of this length is long enough for any loop, and shorter rows leave

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Final
 
+from ...records import dataclass
 from .axes import Axes, Enumeration, enumerate_groups
 from .semiring import Semiring
 

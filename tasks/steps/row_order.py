@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Final
 
+from ...records import dataclass
 from .axes import Axes
 
 Group = tuple[int, ...]

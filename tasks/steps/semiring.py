@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final, Literal
 
 import numpy as np
 import numpy.typing as npt
+
+from ...records import dataclass
 
 Law = Literal["min_plus", "sum_product", "log_sum", "mod_sum_product"]
 

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
 
+from ...records import dataclass
 from .axes import Axes, Enumeration, enumerate_groups
 from .row_order import MERGED_CELLS, SPREAD_CELLS, Group, OutputTurn, RowReading, ordered, role_of, size_of
 from .semiring import Semiring

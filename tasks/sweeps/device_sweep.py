@@ -7,12 +7,13 @@ and a message goes to the device once, when the first large step reads it.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from functools import cached_property
 from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 
+from ...records import dataclass
 from ..cpu import dense
 from ..gpu import launch as gpu
 from ..gpu.arrays import is_device, upload

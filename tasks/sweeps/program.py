@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from functools import cached_property
 from itertools import accumulate, chain, pairwise
 from math import prod
@@ -14,6 +14,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from ...records import dataclass
 from ..gpu.memory import portable_errors
 from ..steps.step import Step
 from ..steps.sweep_policy import SweepPolicy

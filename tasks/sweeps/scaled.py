@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ...records import dataclass
 from ..cpu.dense import contract, run
 from ..steps.lowering import Quick
 from ..steps.number_limits import LEAST_FACTOR

@@ -9,13 +9,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from threading import local
 from typing import Any, Protocol, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ...records import dataclass
 from ..cpu.dense import run
 from ..learnt.learnt_launches import learnt_least_cells
 from ..steps.semiring import Semiring

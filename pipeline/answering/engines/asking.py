@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from math import inf
 from typing import TYPE_CHECKING
 
+from ....records import dataclass
 from ...errors import ModelError
 from ...machine.resources import Resources
 from ...options import Method, Options, ProofOptions

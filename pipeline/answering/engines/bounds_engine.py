@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from ....records import dataclass
 from ....tasks.compiler.compile_limits import NotCompiledError
 from ....tasks.compiler.working_time import working_seconds
 from ...errors import BudgetError

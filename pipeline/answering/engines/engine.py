@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
+from ....records import dataclass
 from ..running import Answer
 from .offers import Bid, Certainty, EnginePrice
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
+from ....records import dataclass
 from ....tasks.counting.ganak import ganak_folder
 from ..question import Question
 from .asking import Asking

@@ -12,10 +12,11 @@ sweep: 10 s predicted (rough), to its end, because it has the lowest predicted t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import inf, isfinite
 from typing import Any, Final, Literal
 
+from ....records import dataclass
 from .strategy_policy import POLICY, StrategyPolicy, TurnLengths
 
 Certainty = Literal["unknown", "rough", "searched", "planned"]

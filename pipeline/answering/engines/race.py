@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Generic, TypeVar
 
+from ....records import dataclass
 from ....tasks.compiler.working_time import thread_seconds
 from .engine import Stop, Unfinished
 

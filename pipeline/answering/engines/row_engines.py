@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from ....cluster.pool import SerialPool
+from ....records import dataclass
 from ...errors import BudgetError
 from ..prepared import ROWS_PER_SECOND, SHORT_PATIENCE, Prepared
 from ..row_trials import all_cells_seconds, before_all_cells, rows_refused, sampled_seconds, trial_beside

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import inf
 from types import MappingProxyType
 from typing import Final
 
+from ....records import dataclass
 from ....tasks.steps.policy import Policy
 from ...plans.planning_policy import DEVICE_LOADING_SECONDS
 

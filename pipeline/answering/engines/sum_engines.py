@@ -8,12 +8,13 @@ from __future__ import annotations
 import math
 import time
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Final
 
 from ....cluster.memory import peak_rss_bytes
 from ....cluster.version import install_hint
+from ....records import dataclass
 from ....tasks.compiler.code_cache import seconds_to_compile
 from ....tasks.counting.ganak import GanakError, GanakProcess, ganak_folder
 from ...errors import BudgetError, InternalError

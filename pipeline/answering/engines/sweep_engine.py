@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 import time
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property, lru_cache
 from typing import Final
 
+from ....records import dataclass
 from ....tasks.compiler.working_time import working_seconds
 from ....tasks.steps.number_limits import CELL_BYTES
 from ....tasks.steps.ordered_sum import ordered_sum

@@ -20,10 +20,10 @@ sweep to its end, unless it takes over 8 s, because it has the lowest predicted 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import inf, isfinite
 from typing import Literal
 
+from ....records import dataclass
 from .offers import EARLY, SWEEP, Certainty, EnginePrice, Offer, Strategy
 from .strategy_policy import StrategyPolicy
 

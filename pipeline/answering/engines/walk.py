@@ -8,10 +8,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 
 from ....cluster.driver import leave_slot
+from ....records import dataclass
 from ....tasks.compiler.compile_limits import NotCompiledError
 from ....tasks.compiler.working_time import thread_seconds, working_seconds
 from ...errors import BudgetError

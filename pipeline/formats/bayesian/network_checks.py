@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import numpy as np
 
+from ....records import dataclass
 from ...errors import FormatError, printable
 from ...models.bayesian_networks import (
     EVEN,

@@ -5,13 +5,14 @@ it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from decimal import Decimal
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ....records import dataclass
 from ....tasks.steps.number_limits import LARGEST_DECIMALS
 from ...errors import FormatError, ModelError, format_count, shorten
 from ...models.dcop import Agent, Dcop, External

@@ -13,9 +13,9 @@ import re
 import textwrap
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from decimal import Decimal
 
+from ....records import dataclass
 from ...errors import shorten
 from .expression_arithmetic import FUNCTIONS, ExpressionError, Value, bounded, exact
 from .terms import (

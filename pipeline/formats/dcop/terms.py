@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
+from ....records import dataclass
 from .expression_arithmetic import (
     COMPARISONS,
     FUNCTIONS,

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import combinations, count, islice
 from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ....records import dataclass
 from ...errors import BudgetError
 from ...models.function import FORBIDDEN, Function, dense_function
 from ..format_policy import FUNCTION_BYTES, FormatPolicy

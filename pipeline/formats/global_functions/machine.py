@@ -9,13 +9,13 @@ one run, so the states between readings follow from the variables and can be hid
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ....records import dataclass
 from ...models.function import FORBIDDEN
 from ..format_policy import FormatPolicy
 from ..text.source import check_deadline

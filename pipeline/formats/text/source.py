@@ -13,12 +13,12 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
-from dataclasses import dataclass
 from io import BufferedReader
 from pathlib import Path
 from time import monotonic
 from typing import Any, cast
 
+from ....records import dataclass
 from ....tasks.steps.number_limits import WORD_ONES
 from ...errors import (
     BudgetError,

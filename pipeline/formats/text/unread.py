@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
+
+from ....records import dataclass
 
 _UNPACK = "unpack it first"
 _BY_PYAGRUM = "let pyAgrum save it as .bif or .net"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from decimal import Decimal
 from itertools import product
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ....records import dataclass
 from ....tasks.steps.number_limits import LARGEST_DECIMAL
 from ...errors import ModelError
 from ...models.dcop import Dcop

@@ -6,10 +6,11 @@ import json
 import re
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 
+from ....records import dataclass
 from ....tasks.steps.number_limits import LARGEST_DECIMALS
 from ...errors import FormatError, encodable, shorten
 from ..decimal_costs import Number

@@ -11,13 +11,13 @@ import math
 import threading
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ....records import dataclass
 from ...steps.semiring import Law
 from ..kernels import cupy, kernel, processors
 from ..tiling.device_limits import NOMINAL

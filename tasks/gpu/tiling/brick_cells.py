@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Final
 
+from ....records import dataclass
 from .device_limits import NOMINAL
 from .streams import VECTOR_BYTES, Axis, divisor
 from .tiling_policy import FAR_BYTES

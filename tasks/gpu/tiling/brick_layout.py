@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
+from ....records import dataclass
 from .brick_cells import MAX_STATES, MAX_THREADS, SHARED_BYTES, BrickAxis, BrickShape, Parts, count, lanes
 from .device_limits import NOMINAL
 from .streams import VECTOR_BYTES, Axis, divisor

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from typing import Final
 
+from ....records import dataclass
 from .brick_cells import BrickShape
 from .brick_joins import brick_groups, brick_order
 from .brick_layout import Brick, kind, lay_out, with_partial

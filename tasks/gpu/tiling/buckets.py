@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
+from ....records import dataclass
 from ...steps.number_limits import LARGEST_INT32
 from .device_limits import NOMINAL
 from .pass_axes import Group, axis_masks, cells_by_mask, fused, merge_smallest, row_major

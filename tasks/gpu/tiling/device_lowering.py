@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache, partial
 from itertools import combinations
 from typing import Final
 
+from ....records import dataclass
 from ...learnt.learnt_launches import RULES, launch_of
 from ...steps.axes import Axes
 from ...steps.lowering import Lowered

@@ -6,9 +6,9 @@ Pure: no values.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Final
 
+from ....records import dataclass
 from .pass_axes import axis_masks, cells_by_mask
 from .streams import Axis
 from .tiling_policy import TilingPolicy

@@ -9,9 +9,10 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
+from ....records import dataclass
 from ...steps.policy import Policy
 from ...steps.semiring import Semiring
 from .brick_cells import lanes

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
+from ....records import dataclass
 from .brick_layout import Brick
 from .buckets import Bucket, BucketJoin
 from .products.reorders import Reorder

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
+from ....records import dataclass
 from .device_limits import NOMINAL
 from .tiling_policy import TilingPolicy
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final, Literal
 
+from ....records import dataclass
 from ...learnt.learnt_launches import RULES
 
 Use = Literal["rules", "always", "never"]

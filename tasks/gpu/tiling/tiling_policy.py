@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
+from ....records import dataclass
 from ...steps.policy import Policy
 from .device_limits import NOMINAL
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
+from .....records import dataclass
 from ....steps.policy import Policy
 from ....steps.semiring import Semiring
 from ..device_limits import NOMINAL

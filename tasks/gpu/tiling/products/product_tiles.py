@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from typing import Final
 
+from .....records import dataclass
 from ..device_limits import NOMINAL
 from ..pass_axes import fused
 from ..streams import VECTOR_BYTES, Axis, divisor

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Final
 
+from .....records import dataclass
 from ..pass_axes import fused, row_major
 from ..streams import THREADS, VECTOR_BYTES, Axis, divisor
 from ..tiling_policy import TilingPolicy
