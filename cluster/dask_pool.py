@@ -7,7 +7,6 @@ from collections import deque
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, wait
 from contextlib import contextmanager, suppress
-from hashlib import sha256
 from itertools import islice
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
@@ -206,6 +205,8 @@ class DaskPool:
 
     def _chosen(self, addresses: Collection[str]) -> list[str]:
         """Return all workers, or as many as are allowed: as long as those are there, the same ones."""
+        from hashlib import sha256
+
         if self._most_workers is None:
             return list(addresses)
         return sorted(addresses, key=lambda address: sha256(f"{self._key} {address}".encode()).digest())[

@@ -6,7 +6,6 @@ No other file states one of them: the metadata and the site read them here.
 from __future__ import annotations
 
 from functools import cache
-from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
@@ -28,6 +27,8 @@ _SHOWN_DIGITS: Final = 12
 @cache
 def source_digest() -> str:
     """Return a digest of the package's Python files, which differs between any two commits that change one of them."""
+    from hashlib import sha256
+
     root, digest = Path(__file__).parents[1], sha256()
     for path in (root / "__init__.py", *sorted(path for room in _ROOMS for path in (root / room).rglob("*.py"))):
         digest.update(path.relative_to(root).as_posix().encode() + b"\0" + sha256(path.read_bytes()).digest())

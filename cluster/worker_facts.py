@@ -8,8 +8,8 @@ number of threads of all workers on that machine, and ``P`` the memory of a proc
 from __future__ import annotations
 
 import math
+import os
 import pickle
-import socket
 from collections import Counter
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -81,7 +81,7 @@ def describe_worker(sample: bytes, dask_worker: Any) -> dict[str, Any]:
         "unreadable": unreadable,
         "version": __version__,
         "sources": source_digest(),
-        "host": socket.gethostname(),
+        "host": os.uname().nodename,
         "threads": int(dask_worker.state.nthreads),
         "limit_bytes": int(dask_worker.memory_manager.memory_limit or 0),
         "available_bytes": available_bytes(),

@@ -15,7 +15,6 @@ from io import FileIO
 from stat import S_ISREG
 from typing import Any
 
-import google_crc32c
 import numpy as np
 from numpy.typing import NDArray
 
@@ -97,6 +96,8 @@ def _extended(value: int, data: NDArray[np.uint8]) -> int:
 
     Only the library's fallback copies the data.
     """
+    import google_crc32c
+
     alone = lockless_crc32c() if data.nbytes >= _ALONE else None
     if alone is not None:
         return int(alone(value, data.ctypes.data, data.nbytes))
@@ -110,6 +111,8 @@ def lockless_crc32c() -> Callable[[int, int, int], int] | None:
 
     None where the library is not there in C, or has no such function.
     """
+    import google_crc32c
+
     try:
         from google_crc32c import _crc32c
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -134,6 +133,8 @@ def is_there(path: Place) -> bool:
 
 def remove_folder(path: Place) -> None:
     """Remove a folder with all that is in it, as far as that is possible."""
+    import shutil
+
     if isinstance(path, ObjectPath):
         with suppress(OSError):
             path.remove_all()

@@ -21,8 +21,6 @@ import time
 from collections.abc import Collection, Iterable
 from typing import Any
 
-import google_crc32c
-
 from .chunks import damaged
 from .file_faults import file_fault
 from .files import Place, ends_a_line, logged_lines, opened
@@ -36,12 +34,16 @@ _CHECKSUM = b', "crc32c": '
 
 def to_line(record: dict[str, Any]) -> bytes:
     """Return a JSON object on one line. Its last entry is the checksum of the preceding text."""
+    import google_crc32c
+
     text = json.dumps(record).encode()[:-1]
     return text + _CHECKSUM + b"%d}\n" % google_crc32c.value(text)
 
 
 def from_line(line: bytes) -> dict[str, Any] | None:
     """Read a line; None where it is damaged."""
+    import google_crc32c
+
     text, mark, checksum = line.rpartition(_CHECKSUM)
     if not mark or checksum != b"%d}" % google_crc32c.value(text):
         return None

@@ -9,14 +9,16 @@ from __future__ import annotations
 import errno
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from functools import cache, lru_cache
 from io import RawIOBase
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from .spec import StoreError
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -298,6 +300,8 @@ def each(function: Callable[[T], R], items: Iterable[T]) -> list[R]:
 @cache
 def _threads() -> ThreadPoolExecutor:
     """Return the threads of this process that wait for requests."""
+    from concurrent.futures import ThreadPoolExecutor
+
     return ThreadPoolExecutor(_REQUESTS, "bucketflow-objects")
 
 

@@ -8,9 +8,7 @@ from __future__ import annotations
 import errno
 import json
 import os
-import shutil
 from collections.abc import Callable, Mapping
-from hashlib import sha256
 from typing import Any, TypeAlias
 
 from ..records import dataclass
@@ -189,6 +187,8 @@ class RunDir:
 
     def remove_tables(self) -> None:
         """Remove the tables of the stored plan, and first the receipts for their chunks."""
+        import shutil
+
         self._verify_writable()
         for folder in (self.path / ledger.FOLDER, *self.path.glob("tables*")):
             shutil.rmtree(folder, ignore_errors=True)
@@ -268,6 +268,8 @@ def check_format(path: Place, found: object) -> None:
 
 def _checksum(content: Mapping[str, Any]) -> str:
     """Return a hash of a JSON object that does not depend on how it is written."""
+    from hashlib import sha256
+
     text = json.dumps(content, sort_keys=True, separators=(",", ":"))
     return sha256(text.encode()).hexdigest()
 
@@ -325,6 +327,8 @@ def _undamaged(path: Place) -> dict[str, Any] | None:
 
 def sweep_partial_files(folder: Place) -> None:
     """Remove what killed tasks left half written, in a folder of tables and beside it; no object is half written."""
+    import shutil
+
     if isinstance(folder, ObjectPath):
         return
     for path in (*folder.glob(f"*{PARTIAL}"), *folder.glob(f"*/*{PARTIAL}")):

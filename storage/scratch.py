@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from io import FileIO
@@ -32,6 +30,9 @@ def scratch_folder(parent: Path | None = None) -> Iterator[Path]:
     DiskFullError
         If no space is left.
     """
+    import shutil
+    import tempfile
+
     place = parent or Path(tempfile.gettempdir())
     remove_abandoned(place)
     try:
@@ -47,6 +48,8 @@ def scratch_folder(parent: Path | None = None) -> Iterator[Path]:
 
 def remove_abandoned(parent: Path) -> None:
     """Remove the folders below ``parent`` that processes of this user and machine left when they were killed."""
+    import shutil
+
     for folder in parent.glob(f"{_prefix()}*"):
         with suppress(OSError):
             if folder.lstat().st_uid != os.geteuid() or folder.is_symlink():
@@ -58,6 +61,8 @@ def remove_abandoned(parent: Path) -> None:
 
 def _made(parent: Path) -> tuple[Path, FileIO]:
     """Make a folder and hold its lock."""
+    import tempfile
+
     while True:
         folder = Path(tempfile.mkdtemp(prefix=_prefix(), dir=parent))
         lock = opened(folder / LOCK, os.O_RDWR | os.O_CREAT)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -90,6 +89,8 @@ def _publish(folder: Path, name: str, metadata: bytes) -> bool:
 
     It is made beside the group: half an array in it would be none to a reader.
     """
+    import shutil
+
     made = _beside(folder, name)
     try:
         try:
@@ -221,6 +222,8 @@ def delete_table(folder: Place, spec: TableSpec) -> None:
 
 
 def _delete_array(folder: Place, name: str) -> None:
+    import shutil
+
     if isinstance(folder, ObjectPath):
         try:
             (folder / name / _METADATA).unlink()

@@ -50,6 +50,15 @@ def classes(decorator: Callable[..., Any]) -> tuple[Any, Any, Any]:
     return Point, Counted, Open
 
 
+@records.dataclass(frozen=True, slots=True)
+class Slotted:
+    """A value with slots that other processes read."""
+
+    x: int
+    fixed: int = dataclasses.field(default=3, init=False)
+    y: tuple[int, ...] = ()
+
+
 @pytest.fixture(params=BOTH)
 def made(request: pytest.FixtureRequest) -> tuple[Any, Any, Any]:
     return classes(BOTH[request.param])
@@ -110,6 +119,15 @@ def test_the_first_calls_of_many_threads_succeed() -> None:
         for thread in threads:
             thread.join()
         assert found == [counted(1)] * 4
+
+
+def test_values_with_slots() -> None:
+    one = Slotted(1, (2,))
+    assert (one.x, one.fixed, one.y) == (1, 3, (2,))
+    assert not hasattr(one, "__dict__")
+    assert copy.copy(one) == pickle.loads(pickle.dumps(one)) == one != Slotted(1)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        one.x = 2  # type: ignore[misc]
 
 
 def test_values_are_copied_and_pickled_between_processes() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from functools import cached_property
@@ -50,6 +49,8 @@ Variables = str | PathLike[str] | Iterable[str] | None
 
 def fingerprint(model: Model) -> str:
     """Return a hash of everything in a model that an answer can depend on."""
+    import hashlib
+
     digest = hashlib.sha256(repr((model.kind, model.names, model.dims, model.states, model.top)).encode())
     digest.update(repr((model.decimals, model.maximize)).encode())
     for f in model.functions:

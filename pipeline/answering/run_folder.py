@@ -7,14 +7,12 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, field
 from pathlib import Path
-from tempfile import gettempdir
 from typing import TYPE_CHECKING, Any
 
 from ...cluster.version import __version__
 from ...records import dataclass
 from ...storage.files import Place, file_bytes, free_bytes
 from ...storage.object_store import ObjectPath
-from ...storage.run_folder import LAYERS, RunDir
 from ...storage.scratch import scratch_folder
 from ...storage.spec import DiskFullError, StorageError, UnreachableError
 from ...tasks.gpu.memory import is_short
@@ -25,6 +23,7 @@ from ..results.result import Result, answered_before, is_confirmed
 from .question import Question
 
 if TYPE_CHECKING:
+    from ...storage.run_folder import RunDir
     from ..proofs.provers.layer_files import Finished, RowFiles
 
 
@@ -94,6 +93,8 @@ def opened(path: Place) -> Iterator[RunDir]:
     StoppedError
         If the disk is full.
     """
+    from ...storage.run_folder import RunDir
+
     try:
         rundir = RunDir(path)
     except StorageError as error:
@@ -154,6 +155,9 @@ _PART = 2
 
 def row_files(options: Options, stack: ExitStack) -> RowFiles:
     """Return where layers may be: in the run directory, or where temporary files go until it is closed."""
+    from tempfile import gettempdir
+
+    from ...storage.run_folder import LAYERS
     from ..proofs.provers.layer_files import RowFiles
 
     # layers are read row by row, which takes a request each in an object store: there they do not outlive the process
@@ -174,6 +178,8 @@ def row_files(options: Options, stack: ExitStack) -> RowFiles:
 
 def finished_layers(folder: Place, files: Callable[[], RowFiles]) -> Finished | None:
     """Return the layers that an earlier search for the same optimum finished in its run directory, if any."""
+    from ...storage.run_folder import LAYERS
+
     return files().finished() if isinstance(folder, Path) and (folder / LAYERS).is_dir() else None
 
 

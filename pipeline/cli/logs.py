@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import secrets
 import sys
 import time
 from typing import Any
@@ -81,7 +80,7 @@ def _log(context: click.Context, param: click.Parameter, given: str | None) -> N
         return
     if not known:
         context.call_on_close(_Ended(context.info_name or "").log)
-        known["run"] = secrets.token_hex(6)
+        known["run"] = os.urandom(6).hex()
     known[param.name] = given
     form = known.get("log", "text")
     level = known.get("log_level", "info" if form == "json" else "warning")

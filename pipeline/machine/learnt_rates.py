@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 
@@ -37,6 +36,8 @@ class KnownLaunches:
 @cache
 def kernel_fingerprint() -> str:
     """Return a fingerprint of the sources of the kernels and of their choice."""
+    from hashlib import sha256
+
     digest = sha256()
     for folder in _SOURCES:
         for path in sorted((_PACKAGE / folder).rglob("*")):

@@ -16,7 +16,6 @@ from numpy.typing import ArrayLike, NDArray
 from ...records import dataclass
 from ..errors import ModelError, checks_keywords, format_bytes, shorten
 from ..public_names import ShortDir, public
-from .bayesian_networks import check_network
 from .checks import Kind as Kind
 from .checks import (
     array_of,
@@ -234,6 +233,8 @@ class Model(ShortDir):
         ModelError
             If names, shapes or values contradict each other, or make no Bayesian network.
         """
+        from .bayesian_networks import check_network
+
         if not isinstance(variables, Mapping):
             raise ModelError(f"variables are a mapping of names to sizes or labels, not {shorten(repr(variables))}")
         domains = [_domain(variable, given) for variable, given in variables.items()]

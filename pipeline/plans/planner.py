@@ -16,7 +16,6 @@ from ..orders.effort import OUTLINE_SECONDS, TABLE_SECONDS, PlanningBudget
 from ..orders.last_variables import trees_with_last
 from ..orders.starts import Starts
 from ..orders.tree_search import HOPELESS_SECONDS, LONGEST_PLANNING, Check, TreeSearch
-from ..orders.two_way_search import cheapest_both_ways, tree_for_both_ways
 from ..trees.costs import Rates, tree_cost
 from ..trees.rewrites import with_joined_inputs, with_last_steps
 from ..trees.tree import Sizer, Tree
@@ -98,6 +97,8 @@ class Planner(TreePlanner):
 
     def tree(self, check: Check | None = None, longest: float = LONGEST_PLANNING) -> Tree:
         """Return the tree of a stored plan, or the result of a search of at most ``longest`` nominal seconds."""
+        from ..orders.two_way_search import tree_for_both_ways
+
         problem = self.problem
         if self.options.children is not None:
             return Tree(problem.dims, problem.scopes, self.options.children, problem.last)
@@ -206,6 +207,8 @@ class Planner(TreePlanner):
 
     def _further_plans(self, found: Plan) -> Iterator[Plan | Outline]:
         """Plan both sweeps over the tree of a short search, unless the first plan is fast enough."""
+        from ..orders.two_way_search import cheapest_both_ways
+
         options, effort = self.options, self.effort
         seconds = min(FURTHER_SEARCH_SECONDS, effort.left(found.seconds) / 2)
         if options.children is None and options.tree == "refined" and seconds > 0 and found.seconds < _SEARCHED_SECONDS:

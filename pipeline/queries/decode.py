@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...records import dataclass
-from ...tasks.gpu.decoding import begin_there, decodes
 from ...tasks.rows.relation import Dense, Relation, Table, to_dense
 from ...tasks.steps.semiring import Semiring
 from ...tasks.steps.step import Step, make_step
@@ -79,6 +78,8 @@ def begin_decode(
     most: float = inf,
 ) -> Callable[[], None]:
     """Start to `decode` if the tables are on a device, which may still sweep; return a function that finishes it."""
+    from ...tasks.gpu.decoding import begin_there, decodes
+
     best = [step for step in steps if step.lowered.semiring.name == semiring.name]
     if len(best) < len(steps):
         steps, tables = best, {i: tables[i] for step in best for i in step.inputs}

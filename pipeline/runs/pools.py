@@ -15,7 +15,6 @@ from ...cluster.dask_pool import Begin, DaskPool
 from ...cluster.pool import Pool, SerialPool
 from ...storage import ledger
 from ...storage.files import Place
-from ...storage.run_folder import sweep_partial_files
 from ...storage.spec import disk_full
 from ...storage.tables import create_group, drop_damaged_tables
 from ...tasks.sweeps.program import pick
@@ -186,6 +185,8 @@ def open_tables(pool: Pool, folder: Place, attributes: Mapping[str, Any]) -> Non
     DiskFullError
         If no space is left.
     """
+    from ...storage.run_folder import sweep_partial_files
+
     create_group(folder, attributes)
     ledger.folder_of(folder).mkdir(parents=True, exist_ok=True)
     try:

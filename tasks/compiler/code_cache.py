@@ -16,7 +16,6 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache, cached_property
-from hashlib import sha256
 from pathlib import Path
 
 from ...storage.files import cache_folder
@@ -191,6 +190,8 @@ def _has_only_portable_code(host: str) -> bool:
 @cache
 def sources_digest(source: Path) -> str:
     """Return a digest of the sources of a module's code."""
+    from hashlib import sha256
+
     digest = sha256()
     for path in sorted(sources_of(source)):
         digest.update(sha256(path.read_bytes()).digest())

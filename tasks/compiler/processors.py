@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import platform
 from functools import cache
-from hashlib import sha256
 from itertools import takewhile
 from pathlib import Path
 from typing import Final
@@ -45,6 +44,8 @@ def cpu_model() -> str:
 
 def host_processor() -> str:
     """Return a short name for processors of this model with these instructions."""
+    from hashlib import sha256
+
     facts = cpu_facts()
     model = [platform.machine(), cpu_model(), facts.get("vendor_id"), facts.get("cpu family"), facts.get("model")]
     instructions = sorted(flag for flag in _flags() if flag.startswith(_COMPILED))

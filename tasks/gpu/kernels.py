@@ -6,10 +6,8 @@ import ctypes
 import os
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import cache
-from importlib.resources import files
 from itertools import accumulate
 from struct import pack_into
 from typing import Any, Final
@@ -241,6 +239,8 @@ def kernel_source(name: str, law: str, dtype: str, **constants: int) -> str:
 
 @cache
 def _text(file: str) -> str:
+    from importlib.resources import files
+
     return (files(__package__) / "cuda" / file).read_text()
 
 
@@ -264,6 +264,8 @@ def compile_waiting() -> None:
 
     The longest come first, so that none is left to compile alone at the end.
     """
+    from concurrent.futures import ThreadPoolExecutor
+
     waiting = sorted(WAITING.copy(), key=lambda each: -each.characters)
     if len(waiting) < 2:
         return

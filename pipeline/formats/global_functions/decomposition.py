@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import field
 from itertools import combinations, count, islice
 from math import prod
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +17,10 @@ from ...models.function import FORBIDDEN, Function, dense_function
 from ..format_policy import FUNCTION_BYTES, FormatPolicy
 from ..text.source import Allowance
 from ..text.tables import tuple_table
-from .machine import Layers, Machine, TooManyStatesError, layers_of, sizes_of
+
+if TYPE_CHECKING:
+    from .machine import Layers, Machine
+
 
 
 class GlobalFunctionError(Exception):
@@ -114,6 +118,8 @@ class Decomposition:
         BudgetError
             If the machine has too many states.
         """
+        from .machine import TooManyStatesError
+
         try:
             self.layers(scope, self.minimal(scope, machine))
         except TooManyStatesError as error:
@@ -141,6 +147,8 @@ class Decomposition:
         TooManyStatesError
             If it has too many states.
         """
+        from .machine import Machine, layers_of
+
         sizes = [self.dims[v] for v in scope] or [1]
         if not scope:
             machine = Machine(machine.starts, lambda state, *_: ((state, 0),), machine.end)
@@ -164,6 +172,8 @@ class Decomposition:
 
     def _chain(self, scope: Sequence[int], layers: Layers) -> Iterator[Function]:
         """Yield a function for each reading, between the hidden states before and behind it."""
+        from .machine import sizes_of
+
         before: int | None = None
         sizes = [*sizes_of(layers), 1]
         for variable, to, costs, size in zip(scope, layers.to, layers.costs, sizes, strict=True):

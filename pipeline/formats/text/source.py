@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import gzip
 import json
-import lzma
 import math
 import os
 import re
 import struct
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
@@ -229,16 +226,17 @@ def read_source(path: str | os.PathLike[str], memory: int) -> Source:
 
 def beginning(path: Path, size: int) -> str | None:
     """Return the first bytes of a file, decompressed, as text; None if it cannot be read."""
+    import gzip
+
     try:
         with open(path, "rb") as file:
             start = file.peek(_LZMA_HEADER.size)
             if (is_lzma := _is_lzma(start)) or start.startswith(_XZ_MAGIC):
-                container = lzma.FORMAT_ALONE if is_lzma else lzma.FORMAT_XZ
-                unpacked = next(_xz_chunks(file, Allowance(str(path), 0), container), b"")
+                unpacked = next(_xz_chunks(file, Allowance(str(path), 0), is_lzma), b"")
                 return unpacked[:size].decode(errors="replace")
             with gzip.open(file) if start.startswith(_GZIP_MAGIC[:2]) else nullcontext(file) as plain:
                 return plain.read(size).decode(errors="replace")
-    except (BudgetError, EOFError, OSError, ValueError, zlib.error, lzma.LZMAError):
+    except (BudgetError, *_damage()):
         return None
 
 
@@ -308,6 +306,14 @@ def _is_utf8(data: bytearray) -> bool:
         return False
 
 
+def _damage() -> tuple[type[Exception], ...]:
+    """Return what reading a file raises if the file cannot be read or decompressed."""
+    import lzma
+    import zlib
+
+    return EOFError, OSError, ValueError, zlib.error, lzma.LZMAError
+
+
 def _read(path: str, allowance: Allowance) -> bytearray:
     packed = False
     try:
@@ -316,11 +322,12 @@ def _read(path: str, allowance: Allowance) -> bytearray:
             is_lzma = _is_lzma(start)
             packed = is_lzma or start.startswith((_GZIP_MAGIC, _XZ_MAGIC))
             if start.startswith(_GZIP_MAGIC):
+                import gzip
+
                 return _collected(path, _chunks(cast(BufferedReader, gzip.GzipFile(fileobj=file))), allowance)
-            container = lzma.FORMAT_ALONE if is_lzma else lzma.FORMAT_XZ
-            chunks = _xz_chunks(file, allowance, container) if packed else _chunks(file)
+            chunks = _xz_chunks(file, allowance, is_lzma) if packed else _chunks(file)
             return _collected(path, chunks, allowance)
-    except (EOFError, OSError, ValueError, zlib.error, lzma.LZMAError) as error:
+    except _damage() as error:
         if packed:
             raise FormatError(path, None, "an undamaged compressed file", shorten(str(error), 80)) from error
         raise unreadable(path, error, meant_example(path) if isinstance(error, FileNotFoundError) else "") from error
@@ -342,13 +349,15 @@ def _chunks(file: BufferedReader) -> Iterator[bytes]:
     return iter(lambda: file.read(policy.chunk_bytes), b"")
 
 
-def _xz_chunks(file: BufferedReader, allowance: Allowance, container: int) -> Iterator[bytes]:
+def _xz_chunks(file: BufferedReader, allowance: Allowance, is_lzma: bool) -> Iterator[bytes]:
+    import lzma
+
     # lzma.LZMAFile sets no memory limit, and the size of the dictionary is only a claim of the file.
     policy = FormatPolicy.current()
     limit = min(max(allowance.memory, _LEAST_XZ_MEMORY_BYTES), _XZ_MEMORY_BYTES)
     data = file.read(policy.chunk_bytes)
     while data:
-        decoder = lzma.LZMADecompressor(container, memlimit=limit)
+        decoder = lzma.LZMADecompressor(lzma.FORMAT_ALONE if is_lzma else lzma.FORMAT_XZ, memlimit=limit)
         while not decoder.eof:
             if not data and decoder.needs_input and not (data := file.read(policy.chunk_bytes)):
                 raise EOFError("compressed file ended before the end-of-stream marker was reached")
@@ -364,7 +373,7 @@ def _xz_chunks(file: BufferedReader, allowance: Allowance, container: int) -> It
             if chunk:
                 yield chunk
             data = b""
-        if container == lzma.FORMAT_ALONE:  # which has one stream
+        if is_lzma:  # which has one stream
             if decoder.unused_data or file.read(1):
                 raise EOFError("there is something behind the compressed text")
             return
