@@ -51,6 +51,9 @@ class CompiledPolicy(Policy):
         trees are 2 to 3 times faster.
     least_saved : float
         A plan that saves a smaller share of a propagation is left alone.
+    afresh_seconds : float
+        Seconds that an uncompiled question takes beside its propagation: evidence, reduction and plan of a network of
+        some ten variables.
     """
 
     block_cells: int = 1 << 25
@@ -69,3 +72,4 @@ class CompiledPolicy(Policy):
     searching_seconds: float = 0.5
     longest_search_seconds: float = 3.0
     least_saved: float = 0.05
+    afresh_seconds: float = 0.01

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Concatenate, Final, NamedTuple, ParamSpec, TypeVar
@@ -17,6 +17,7 @@ from ...tasks.compiler.numba_parts import unknown_numba
 from ...tasks.incremental.kept_tables import Incremental, KeptTables, loops_are_loaded
 from ...tasks.steps.step import Step
 from ...tasks.sweeps.scaled import QuickSumProduct, Scaled, weighted
+from ..answering.door import solved
 from ..answering.question import Names, asked_of, is_every
 from ..machine.resources import Resources
 from ..models.cases import Cases
@@ -37,15 +38,16 @@ from ..queries.beliefs import BeliefRequest, Beliefs, local_targets, posteriors
 from ..queries.expansion import dressed
 from ..results.posteriors import Marginals
 from ..trees.tree import Target
-from .better_plans import BetterPlans, searches_of
+from .better_plans import BetterPlans, propagation_seconds, searches_of
 from .compiled_policy import CompiledPolicy
-from .structure import Skeleton, check_memory
+from .structure import Skeleton, check_memory, fresh_plan, fresh_question
 
 if TYPE_CHECKING:
     from .device_cases import GpuPropagation
 
-# Cells from which loops are compiled at once: a compiled model is asked again and again.
-_COMPILER_CELLS: Final = 1 << 20
+# A fresh question is planned for comparison only if the compiled model takes this many times as long: a plan
+# that is not used then costs a tenth of the answer.
+_WORTH_COMPARING: Final = 10
 
 Array = NDArray[Any]
 State = TypeVar("State", bound="CompiledState")
@@ -104,13 +106,17 @@ class CompiledState:
         self._entered: Mapping[int, Array] = {}
         self._sound = True
         self._next: tuple[Skeleton, Mapping[int, Scaled], KeptTables] | None = None
+        self._share_run = 1.0
+        self._priced: tuple[Plan | None, float] = None, 0.0
+        self._fresh_seconds: dict[Hashable, float] = {}
         self.device: GpuPropagation | None = None
         self.better: BetterPlans | None = None
         plan = skeleton.plan
         if plan is not None and skeleton.fixed is not None:
             self._base = self._leaves_of(plan)
-            several = plan.cells >= _COMPILER_CELLS or loops_are_loaded()
-            self._keep_tables(several)
+            # a single question ends before loops are loaded; later ones turn to them, see _change_pace
+            many_cells = plan.seconds > CompiledPolicy.current().loading_seconds
+            self._keep_tables(many_cells or loops_are_loaded())
             if background and skeleton.planner is not None:
                 self.better = searches_of(skeleton.planner, self.resources.memory_bytes)
             if self.resources.gpu_count:
@@ -175,6 +181,10 @@ class CompiledState:
         if not is_every(variables):
             asked = asked_of(self.model, variables, (), False)
             targets = local_targets(skeleton.network, asked)
+        if self._is_quicker_afresh(asked, findings):
+            found = solved(fresh_question(self.model, findings, asked), self.options)
+            assert isinstance(found, Marginals)
+            return found
         beliefs = self._beliefs(targets, findings)
         found = dressed(self.model, skeleton.network, self._partition, asked, beliefs, findings)
         check_log10(self.model, found.log10_evidence, findings.values())
@@ -186,6 +196,27 @@ class CompiledState:
             peak_rss_bytes=peak_rss_bytes(),
             notes=self.model.notes,
         )
+
+    def _is_quicker_afresh(self, asked: BeliefRequest, findings: Mapping[int, Array]) -> bool:
+        """Return whether the uncompiled model is predicted to answer sooner.
+
+        Evidence can make a model much smaller, for example a symptom that is absent in a noisy-OR. The plan of a
+        compiled model has no evidence. Questions that observe the same variables are compared once.
+        """
+        plan, beside = self.plan, CompiledPolicy.current().afresh_seconds
+        if plan is None or self.device is not None or self._tables is None or findings is self._entered:
+            return False
+        if self._priced[0] is not plan:
+            self._priced = plan, propagation_seconds(plan)
+        compiled_seconds = self._share_run * self._priced[1]
+        if compiled_seconds < _WORTH_COMPARING * beside:
+            return False
+        question = fresh_question(self.model, findings, asked)
+        observed = frozenset(question.hard), frozenset(question.soft), asked
+        if observed not in self._fresh_seconds:
+            fresh = fresh_plan(question, self.options)
+            self._fresh_seconds[observed] = beside + (0.0 if fresh is None else propagation_seconds(fresh))
+        return self._fresh_seconds[observed] < compiled_seconds
 
     @one_at_a_time
     def partition(self) -> float:
@@ -315,6 +346,7 @@ class CompiledState:
             found = self._read(dict(zip(targets, nodes, strict=True)))
             self._change_pace()
         self._sound = True
+        self._share_run = (tables.computed - before) / len(plan.steps)
         self._look_for_better(tables.computed - before)
         return Beliefs(None if total == -math.inf else skeleton.fixed + total, found)
 

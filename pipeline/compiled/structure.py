@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ..answering.prepared import Prepared, cheapest_way, planner_of, problem_of
 from ..answering.question import Names, Question, asked_of
@@ -20,6 +24,8 @@ from ..preprocessing.preprocess import Network, fixed_value
 from ..queries.arithmetic import ScaledPartition
 from ..queries.beliefs import BeliefRequest, local_targets
 from ..trees.tree import Target
+
+Array = NDArray[Any]
 
 
 @dataclass(frozen=True)
@@ -70,15 +76,31 @@ def skeleton_of(model: Model, joint: Iterable[Names], families: bool, options: O
     asked = asked_of(model, "all", joint, families)
     question = Question(model, "marginals", asked=asked)
     network = question.chained.reduced[0]
-    targets = local_targets(network, asked)
     plan = planner = None
     if network.leaves:
-        arithmetic, free = ScaledPartition(network), Resources(replace(options, memory=1 << 62, fit="auto"))
-        problem = problem_of(network, arithmetic, targets)
-        prepared = Prepared(question, free, network, arithmetic, problem)
+        prepared = _prepared(question, options)
         plan, planner = cheapest_way(prepared).chosen, planner_of(prepared, UNLIMITED_BYTES)
         check_memory(plan, Resources(options).memory_bytes)
     return Skeleton(model, network, plan, asked, fixed_value(network), planner)
+
+
+def _prepared(question: Question, options: Options) -> Prepared:
+    """Return a question of posteriors, to be planned for any memory."""
+    network, targets = question.chained.reduced
+    assert targets is not None
+    arithmetic, free = ScaledPartition(network), Resources(replace(options, memory=1 << 62, fit="auto"))
+    return Prepared(question, free, network, arithmetic, problem_of(network, arithmetic, targets))
+
+
+def fresh_question(model: Model, findings: Mapping[int, Array], asked: BeliefRequest) -> Question:
+    """Return the question that asks an uncompiled model the same, with states of certain findings observed."""
+    hard = {v: int(f.argmax()) for v, f in findings.items() if np.count_nonzero(f) == 1 and f.max() == 1.0}
+    return Question(model, "marginals", hard, {v: f for v, f in findings.items() if v not in hard}, asked)
+
+
+def fresh_plan(question: Question, options: Options) -> Plan | None:
+    """Return the plan of an uncompiled question; None if it has nothing to eliminate."""
+    return cheapest_way(_prepared(question, options)).chosen if question.chained.reduced[0].leaves else None
 
 
 def network_of(model: Model, asked: BeliefRequest) -> Network:

@@ -15,9 +15,11 @@ from hypothesis import strategies as st
 import bucketflow
 from bucketflow import Compiled, Marginals, Model, ModelError
 from bucketflow.pipeline.compiled import file as compiled_files
+from bucketflow.pipeline.compiled.compiled_policy import CompiledPolicy
 from bucketflow.pipeline.models.model import Function
 from tests.full_disk import files_of_at_most
 from tests.models import bayes_models, markov_models, named_model
+from tests.policies import InForce
 
 PROBABILITIES = st.one_of(markov_models(), bayes_models())
 
@@ -264,3 +266,39 @@ def test_files_that_cannot_be_written_are_one_sentence_and_keep_what_was_there(t
     assert list(tmp_path.iterdir()) == [path]
     with pytest.raises(ModelError, match=f"cannot write {tmp_path / 'none' / 'x'}: there is no folder"):
         compiled.save(tmp_path / "none" / "x")
+
+
+def absent_symptoms() -> Model:
+    """Causes with common noisy-OR symptoms: a symptom that is absent says of each cause by itself."""
+    rng, causes, symptoms = np.random.default_rng(5), 12, 9
+    variables, functions = {f"C{k}": 2 for k in range(causes)}, [([f"C{k}"], [0.9, 0.1]) for k in range(causes)]
+    for s in range(symptoms):
+        parents = sorted(rng.choice(causes, 6, replace=False).tolist())
+        off = np.array(0.98)
+        for k, weight in enumerate(rng.uniform(0.1, 0.9, 6)):
+            off = off * np.array([1.0, weight]).reshape([-1 if k == axis else 1 for axis in range(6)])
+        variables[f"S{s}"] = 2
+        functions.append(([*[f"C{p}" for p in parents], f"S{s}"], np.stack([off, 1 - off], -1)))
+    return Model.build("bayes", variables, functions)
+
+
+def test_a_question_is_asked_afresh_where_that_is_predicted_to_be_quicker(in_force: InForce) -> None:
+    model = absent_symptoms()
+    absent = {f"S{k}": 0 for k in range(9)}
+    compiled = bucketflow.compile(model, joint=["C0", "C1"], background=False)
+    assert compiled.plan is not None
+    in_force(CompiledPolicy, afresh_seconds=compiled.plan.seconds / 1000)
+    compiled.set_evidence({**absent, "C3": [0.5, 2.0]})
+    expected = bucketflow.marginals(model, evidence={**absent, "C3": [0.5, 2.0]}, joint=["C0", "C1"])
+    found = compiled.marginals()
+    assert compiled.computed == 0
+    assert [*found] == [*expected]
+    for name in expected:
+        np.testing.assert_allclose(found[name], expected[name], rtol=1e-12)
+    np.testing.assert_allclose(found.joint["C0", "C1"], expected.joint["C0", "C1"], rtol=1e-12)
+    assert found.log10_evidence == pytest.approx(expected.log10_evidence, rel=1e-12)
+    in_force(CompiledPolicy, afresh_seconds=1000.0)
+    again = compiled.marginals()
+    assert compiled.computed > 0
+    for name in expected:
+        np.testing.assert_allclose(again[name], expected[name], rtol=1e-12)
