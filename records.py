@@ -83,7 +83,7 @@ def _comparison(cls: Any, frozen: bool) -> tuple[Any, Any]:
     def values() -> Callable[[Any], tuple[Any, ...]]:
         return _values_of([f.name for f in dataclasses.fields(cls) if f.compare])
 
-    def equal(self: Any, other: Any) -> bool:
+    def equal(self: Any, other: Any) -> Any:
         if other.__class__ is not self.__class__:
             return NotImplemented
         return values()(self) == values()(other)

@@ -236,7 +236,9 @@ def beginning(path: Path, size: int) -> str | None:
                 return unpacked[:size].decode(errors="replace")
             with gzip.open(file) if start.startswith(_GZIP_MAGIC[:2]) else nullcontext(file) as plain:
                 return plain.read(size).decode(errors="replace")
-    except (BudgetError, *_damage()):
+    except BudgetError:
+        return None
+    except _damage():
         return None
 
 
