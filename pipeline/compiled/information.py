@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from ..answering.question import Names, asked_of, named_variables
 from ..errors import BudgetError, ModelError
 from ..models.cases import Cases
+from ..queries.beliefs import BeliefRequest, local_targets
 from ..results.case_posteriors import CaseMarginals
 from ..results.information_measures import conditional_table, divergence_bits, entropy_bits, gained_bits, mutual_bits
 from ..results.labeled_array import LabeledArray, labelled
@@ -74,6 +75,9 @@ class InformedState(CompiledState):
     def joint(self, variables: Sequence[str]) -> LabeledArray:
         """Return the joint posterior of some variables, with an axis for each in this order.
 
+        A joint that was compiled in, see :func:`bucketflow.compile`, is read from the messages: one propagation serves
+        all these joints. Each state of other joints needs a case of its own.
+
         Parameters
         ----------
         variables : sequence of str
@@ -92,9 +96,24 @@ class InformedState(CompiledState):
         variables = self._variables(names)
         if not variables:
             return np.ones(())
+        kept = self._compiled_in(variables)
+        if kept is not None:
+            return kept
         logs, posteriors, last = self._joint_parts(variables, 0)
         table = np.moveaxis(10.0 ** (logs - logs.max())[..., None] * posteriors, -1, last)
         return np.ascontiguousarray(table / table.sum())
+
+    def _compiled_in(self, variables: Sequence[int]) -> Array | None:
+        """Read the joint of some variables from the messages; None if it was not compiled in."""
+        joint = next((each for each in self.skeleton.asked.joints if sorted(each) == sorted(variables)), None)
+        if joint is None:
+            return None
+        asked = BeliefRequest((), (joint,), ())
+        found = self._answered(asked, local_targets(self.skeleton.network, asked), self.findings)
+        if found.status == "infeasible":
+            raise ModelError("the findings are impossible: no distribution exists under them")
+        table = found.joints[tuple(self.model.names[v] for v in joint)]
+        return np.ascontiguousarray(np.transpose(table, [joint.index(v) for v in variables]))
 
     def conditional(self, variables: Sequence[str], given: Sequence[str] = ()) -> LabeledArray:
         """Return the distribution of some variables given others and the findings: P(A | B, C, e).

@@ -175,12 +175,15 @@ class CompiledState:
         return self._marginals(variables, self.findings)
 
     def _marginals(self, variables: Names, findings: Mapping[int, Array]) -> Marginals:
-        start = time.perf_counter()
         skeleton = self.skeleton
-        asked, targets = skeleton.asked, skeleton.targets
-        if not is_every(variables):
-            asked = asked_of(self.model, variables, (), False)
-            targets = local_targets(skeleton.network, asked)
+        if is_every(variables):
+            return self._answered(skeleton.asked, skeleton.targets, findings)
+        asked = asked_of(self.model, variables, (), False)
+        return self._answered(asked, local_targets(skeleton.network, asked), findings)
+
+    def _answered(self, asked: BeliefRequest, targets: list[Target], findings: Mapping[int, Array]) -> Marginals:
+        """Answer a request, whose targets were compiled in."""
+        start, skeleton = time.perf_counter(), self.skeleton
         if self._is_quicker_afresh(asked, findings):
             found = solved(fresh_question(self.model, findings, asked), self.options)
             assert isinstance(found, Marginals)

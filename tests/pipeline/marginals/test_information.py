@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -223,3 +224,25 @@ def test_findings_are_ranked_by_what_leaving_them_out_costs(model: Model, hard: 
         assert each.alone_bits == pytest.approx(divergence(posterior(alone), posterior(own)), abs=1e-9)
     costs = [each.omitted_bits for each in found]
     assert costs == sorted(costs, reverse=True)
+
+
+def test_joints_that_were_compiled_in_are_read_from_one_propagation() -> None:
+    model = bucketflow.load("diagnosis")
+    names = list(model.variables)
+    pairs = [*pairwise(names[:8])]
+    plain, compiled = bucketflow.compile(model), bucketflow.compile(model, joint=pairs, background=False)
+    for evidence in ({}, {names[-1]: 0}, {names[0]: [0.5] * model.dims[0]}):
+        plain.set_evidence(evidence)
+        compiled.set_evidence(evidence)
+        compiled.marginals()
+        steps = compiled.computed
+        for a, b in pairs:
+            expected = plain.mutual_information([a], [b])
+            assert compiled.mutual_information([b], [a]) == pytest.approx(expected, abs=1e-12)
+            np.testing.assert_allclose(compiled.joint([b, a]), plain.joint([b, a]), rtol=1e-12, atol=1e-15)
+        assert compiled.computed == steps
+    impossible = bucketflow.Model.build("bayes", {"a": 2, "b": 2}, [(["a"], [1, 0]), (["a", "b"], [[1, 0], [0, 1]])])
+    refused = bucketflow.compile(impossible, joint=["a", "b"])
+    refused.set_evidence({"b": 1})
+    with pytest.raises(bucketflow.ModelError, match="the findings are impossible"):
+        refused.mutual_information(["a"], ["b"])
