@@ -117,6 +117,7 @@ def warm_jobs() -> Iterator[tuple[str, Callable[[], Any]]]:
     yield "preparation", _preparation
     for method in ("rows", "diagram", "search"):
         yield method, partial(solve, costs, method=method, prune=False)
+    yield "joins of rows", _joins
     yield "clusters", _clusters
     yield "triangles", _triangles
     yield "Russian dolls", _dolls
@@ -155,6 +156,33 @@ def _grid(kind: Kind, n: int = 5, d: int = 3) -> Model:
         values = rng.integers(1, 1000, [names[name] for name in scope])
         functions.append((scope, values if kind == "cost" else values / 1000))
     return Model.build(kind, names, functions)
+
+
+def _joins() -> None:
+    """Every operation on rows, in every arithmetic, though there are few rows."""
+    import numpy as np
+
+    from ...tasks.rows.host import HostRows, Sorted
+    from ...tasks.rows.keys import Keys
+    from ...tasks.steps.row_policy import RowPolicy
+    from ...tasks.steps.semiring import LOG_SUM, SUM_PRODUCT, min_plus, mod_sum_product
+
+    keys, turned, host = Keys((0, 1), (8, 8)), Keys((1, 0), (8, 8)), HostRows()
+    words, backwards = np.arange(64, dtype=np.uint64)[:, None], np.arange(64, dtype=np.uint64)[::-1, None].copy()
+    nothing, parts = np.zeros(1, np.uint64), np.array(keys.gathers((0, 1), (8, 1)), np.uint64)
+    with RowPolicy.using(few_rows=0, warm_rows=0, cold_rows=0, block_rows=8):
+        host.repacked(words, keys.moves(turned), 1)
+        host.index(backwards, keys, ascending=False).find(words)
+        Sorted(host, words, False).find(backwards)
+        matches = Sorted(host, words, True).find(words)
+        for semiring in (*map(min_plus, _DTYPES), SUM_PRODUCT, LOG_SUM, mod_sum_product(_PRIME)):
+            values = np.ones(64, semiring.dtype)
+            joined = (matches[0], np.cumsum(matches[1])), (0, 64), (words, words), (values, values), semiring
+            host.expanded(*joined)
+            host.expanded_sums(*joined, 64)
+            host.multiplied(words, values, parts, values, semiring)
+            host.merged([(words, values), (words, values)])
+            host.gathered(backwards, values, semiring, nothing, ~nothing)
 
 
 def _network() -> CostNetwork:

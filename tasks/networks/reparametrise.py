@@ -80,7 +80,7 @@ class Loops:
             return sweep(flat, self._levels, shifts, grain, constant, limit, count)
         from . import srmp
 
-        limits = grain, constant, limit, count
+        limits = float(grain), float(constant), float(limit), count  # of one type, so that the loop is compiled once
         found: tuple[float, int, int] = compiled_or(
             lambda: srmp.sweep(flat, self._order, self._ends, shifts, self._shift, *limits),
             lambda: sweep(flat, self._levels, shifts, *limits),

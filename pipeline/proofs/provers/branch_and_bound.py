@@ -313,7 +313,7 @@ class Search:
         self._open_share -= self._share
         self.lower = max(self.lower, min(bound, self._upper))
         on_bounds(self.lower, self._total)
-        values = np.unpackbits(np.frombuffer(mask, np.uint8), count=sum(self.network.dims))
+        values = np.unpackbits(np.frombuffer(mask, np.uint8), count=sum(self.network.dims)).view(np.bool_)
         self._call("begin_at", self._state.memory, self._root, values)
         self._left = ProverPolicy.current().search_nodes
         return True
