@@ -2,7 +2,8 @@
 
 Each solver has a child process of its own for each question, one thread, and limits of time and memory. It
 answers several times and the best counts; the first, which loads and compiles, is shown too. Reading the file is
-never counted. ``--optimum`` compares hard optima with toulbar2's instead; ``--optimum --help`` tells how.
+never counted. ``--optimum`` compares hard optima with toulbar2's instead; ``--optimum --help`` tells how. ``--views``
+compares whole processes and warm calls of all families, as in ``docs/peers.md``.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
-from parts import optima
+from parts import optima, views
 from parts.instances import Query, Question, questions
 from parts.measure import Outcome, run_child
 from parts.needs import data_folder
@@ -428,6 +429,8 @@ def main() -> None:
     """Run the groups and print one table."""
     if "--optimum" in sys.argv:
         return optima.main()
+    if "--views" in sys.argv:
+        return views.main()
     options = arguments()
     os.environ.update(dict.fromkeys(_THREADS, "1"))
     table = new_table()
