@@ -175,7 +175,7 @@ def _joins() -> None:
         host.index(backwards, keys, ascending=False).find(words)
         Sorted(host, words, False).find(backwards)
         matches = Sorted(host, words, True).find(words)
-        for semiring in (*map(min_plus, _DTYPES), SUM_PRODUCT, LOG_SUM, mod_sum_product(_PRIME)):
+        for semiring in (*map(min_plus, _DTYPES), SUM_PRODUCT, LOG_SUM, mod_sum_product(LARGEST_INT32)):
             values = np.ones(64, semiring.dtype)
             joined = (matches[0], np.cumsum(matches[1])), (0, 64), (words, words), (values, values), semiring
             host.expanded(*joined)

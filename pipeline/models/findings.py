@@ -59,7 +59,6 @@ def most_log10(
     fixed : container of int
         Variables that have one state each in the sum.
     """
-
     functions, names, dims = model.functions, model.names, model.dims
     if model.kind != "bayes" or children_fault(functions, names) or cycle_fault(functions, names):
         return None

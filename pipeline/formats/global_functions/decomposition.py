@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from .machine import Layers, Machine
 
 
-
 class GlobalFunctionError(Exception):
     """A global cost function that contradicts itself: the expected and the found property."""
 
