@@ -87,7 +87,9 @@ class ComparedTable:
         table = self.table
         names: dict[str, _Cell] = {name: _published(name) for name in table.columns[: table.keys]}
         if not names:
-            names = {"instance": lambda each: each.row.instance, "z": lambda each: str(each.row.z)}
+            names = {"instance": lambda each: each.row.instance}
+            if any(each.row.z is not None for each in self.rows):
+                names["z"] = lambda each: str(each.row.z)
         theirs = {f"theirs: {name}": _published(name) for name in table.columns[table.keys :]}
         ours = {f"ours: {head}": _own(way, key, head) for way in table.ways for key, head in way.shown.items()}
         ours |= {each.heading: self._ratio(each.above, each.below) for each in table.ratios}
@@ -123,7 +125,8 @@ class ComparedTable:
         for each in self.rows:
             for way, ended in each.ended.items():
                 if ended.reason and not ended.reason.startswith(">"):
-                    name = each.row.instance if each.row.z is None else f"{each.row.instance}, z={each.row.z}"
+                    named = [] if each.row.instance == str(each.row.z) else [each.row.instance]
+                    name = ", ".join([*named, *([] if each.row.z is None else [f"z={each.row.z}"])])
                     told.setdefault(ended.reason, []).append(f"{name} ({way})")
         return [*lines, *(f"{'; '.join(dict.fromkeys(names))}: {reason}" for reason, names in told.items())]
 
@@ -238,7 +241,9 @@ def compared(
             missing = bool(ways and row.files and path is None)
             ended = {}
             for way in () if missing else ways:
-                asked = Measurement(way, row, path, gpus, None if seconds is None else seconds / 2, count)
+                asked = Measurement(
+                    way, row, path, gpus, None if seconds is None else seconds / 2, count, instances.folder
+                )
                 key = repr((way, row.problem, row.z, path, row.answer))  # tables repeat points
                 if key not in known:
                     known[key] = _measured(asked, seconds)
@@ -283,6 +288,8 @@ def _own(way: Way, key: str, heading: str) -> _Cell:
         if way.gpu and not found.on_device:
             return _BY_CORES if _is_time(heading) else ""
         value = found.figures.get(key)
+        if isinstance(value, Mapping):  # one measurement for all rows
+            value = value.get(each.row.instance)
         if key == "load" and value is not None:
             return format_bytes(value)
         if isinstance(value, float):

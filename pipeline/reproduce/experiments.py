@@ -15,16 +15,19 @@ from ..agents.dpop import dpop
 from ..api.bound import bound
 from ..api.solve import load, plan, solve
 from ..compiled.compiled import Compiled, compile_model
+from ..errors import ModelError
 from ..models.dcop import Dcop
 from ..models.model import Model
 from ..models.random_dcops import generate
 from ..trees.junction_sizes import JunctionTreeSizes
-from .papers import PaperRow, Way
+from .papers import Instances, PaperRow, Way
 
 # Short calls are repeated for up to this many seconds, at most this often; the best one counts.
 _REPEAT_SECONDS, _REPEATS = 1.0, 5
 # Rows of published networks sum to 1 up to the digits that they have.
 _ROUNDING = 1e-6
+# Messages are measured for this many times half of the limit: several hundred steps are needed.
+_LAUNCHES_FOR: Final = 15
 # The answer of a problem without any possible assignment.
 INFEASIBLE: Final = "infeasible"
 
@@ -45,6 +48,8 @@ class Measurement:
         Limit of growing bounds.
     count : int
         Number of random problems.
+    folder : Path or None
+        All instances.
     """
 
     way: Way
@@ -53,6 +58,7 @@ class Measurement:
     gpus: str | None = None
     seconds: float | None = None
     count: int = 1
+    folder: Path | None = None
 
     @property
     def options(self) -> dict[str, Any]:
@@ -95,6 +101,8 @@ def prepared(asked: Measurement) -> Sequence[Callable[[], Measured]]:
     """Read or draw the problems of a measurement; return a call for each."""
     if asked.way.gpu:
         _start_device()
+    if asked.way.experiment == "launches":
+        return [_launches(asked)]
     if asked.way.experiment == "agents":
         return [partial(_agents, each, asked) for each in asked.problems]
     models = [each.model for each in asked.problems] if asked.path is None else [load(str(asked.path))]
@@ -104,14 +112,16 @@ def prepared(asked: Measurement) -> Sequence[Callable[[], Measured]]:
 
 
 def mean_of(found: Sequence[Measured]) -> Measured:
-    """Combine measurements of several random problems: means of numbers, and all answers and bounds."""
+    """Combine measurements of several random problems: means of numbers that all have, and all answers and bounds."""
     if len(found) == 1:
         return found[0]
     figures: dict[str, Any] = {}
     for name in found[0].figures:
         values = [each.figures.get(name) for each in found]
-        numbers = all(isinstance(value, int | float) for value in values)
-        figures[name] = float(np.mean(values)) if numbers else ", ".join(dict.fromkeys(map(str, values)))  # type: ignore[arg-type]
+        if all(isinstance(value, int | float) for value in values):
+            figures[name] = float(np.mean(np.array(values, np.float64)))
+        elif None not in values:
+            figures[name] = ", ".join(dict.fromkeys(map(str, values)))
     return Measured(
         {**figures, "drawn": len(found)},
         tuple(answer for each in found for answer in each.answers),
@@ -232,6 +242,18 @@ def _agents(problem: Dcop, asked: Measurement) -> Measured:
     answer = INFEASIBLE if found[0].status == "infeasible" else found[0].value
     proven = (answer,) if found[0].status in ("optimal", "infeasible") else ()
     return Measured(figures, proven, on_device=_used_gpus(asked, found[0].notes))
+
+
+def _launches(asked: Measurement) -> Callable[[], Measured]:
+    """Measure launches of messages for some times the limit; return the call that has the result."""
+    from .message_launches import NETWORKS, measure_launches
+
+    instances = Instances(asked.folder)
+    found = [path for name in NETWORKS if (path := instances.path(f"bn/{name}.bif", f"bn/{name}.net"))]
+    if not found:
+        raise ModelError(f"no network of {', '.join(NETWORKS)}; they would be files such as bn/water.bif")
+    figures = measure_launches(found, gpu=asked.way.gpu, seconds=_LAUNCHES_FOR * (asked.seconds or 2.0))
+    return lambda: Measured(figures, on_device=asked.way.gpu)
 
 
 def _used_gpus(asked: Measurement, notes: Iterable[str]) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 from ..errors import BucketflowError
 
 # Seconds for the start of an interpreter and for reading the model, which are not counted.
-_START_SECONDS = 120.0
+_START_SECONDS = 600.0
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ import numpy as np
 from ...tasks.learnt.learnt_launches import least_of, with_launches
 from ...tasks.learnt.predictors import Floats, Predictor
 from ...tasks.learnt.step_features import features_of
+from .regressions import FOLDS, Regression
 from .step_benches import MeasuredStep
 
 
@@ -97,6 +98,28 @@ def step_table(steps: Sequence[MeasuredStep], launches: Sequence[str]) -> StepTa
     )
 
 
+def cross_validated(
+    table: StepTable, kinds: Sequence[Regression], seed: int, folds: int = FOLDS
+) -> dict[str, LaunchScore]:
+    """Score kinds of regressions by cross-validation: each step is judged by a fit that never saw it.
+
+    Parameters
+    ----------
+    table : StepTable
+    kinds : sequence of Regression
+    seed : int
+        Seed of the folds and of the fits.
+    folds : int
+    """
+    order = np.random.default_rng(seed).permutation(len(table.prices))
+    predicted = {kind.name: np.zeros(table.seconds.shape) for kind in kinds}
+    for held in np.array_split(order, folds):
+        rows, values = table.part(np.setdiff1d(order, held).tolist()).rows
+        for kind in kinds:
+            predicted[kind.name][held] = predicted_corrections(kind.fit(rows, values, seed), table.part(held.tolist()))
+    return {name: score_of(name, each, table) for name, each in predicted.items()}
+
+
 def predicted_corrections(predictor: Predictor | None, table: StepTable) -> Floats:
     """Predict ln(seconds / price) of each launch; today's prices know no launches."""
     shape = table.seconds.shape
@@ -112,19 +135,26 @@ def choices_of(predicted: Floats, chooses: bool = True) -> list[int]:
 
 def residuals_of(predictor: Predictor | None, table: StepTable, chooses: bool = True) -> Floats:
     """ln(measured / predicted) of the launches chosen."""
-    predicted, steps = predicted_corrections(predictor, table), np.arange(len(table.prices))
-    chosen = choices_of(predicted, chooses)
+    return _residuals(predicted_corrections(predictor, table), table, chooses)
+
+
+def _residuals(predicted: Floats, table: StepTable, chooses: bool) -> Floats:
+    steps, chosen = np.arange(len(table.prices)), choices_of(predicted, chooses)
     return np.asarray((table.corrections - predicted)[steps, chosen], np.float64)
 
 
 def score(name: str, predictor: Predictor | None, table: StepTable, chooses: bool = True) -> LaunchScore:
     """Compare the choices of a predictor, or of the present rules, with the measurements."""
-    predicted = predicted_corrections(predictor, table)
+    return score_of(name, predicted_corrections(predictor, table), table, chooses)
+
+
+def score_of(name: str, predicted: Floats, table: StepTable, chooses: bool = True) -> LaunchScore:
+    """Compare the choices by predicted ln(seconds / price), shape ``(steps, launches)``, with the measurements."""
     chosen = table.seconds[np.arange(len(table.prices)), choices_of(predicted, chooses)]
     ruled, apart = table.seconds[:, 0], np.log(chosen / table.best)
     return LaunchScore(
         name,
-        float((residuals_of(predictor, table, chooses) ** 2).sum()),
+        float((_residuals(predicted, table, chooses) ** 2).sum()),
         float((apart**2).sum()),
         float((apart > 0).mean()),
         float(ruled.sum() / chosen.sum()),

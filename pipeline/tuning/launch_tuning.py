@@ -24,7 +24,7 @@ from ..plans.prediction import rates_key
 from ..public_names import public
 from ..trees.costs import Rates
 from .drawn_steps import sampled_steps
-from .held_out import LaunchScore, StepTable, residuals_of, score, step_table
+from .held_out import LaunchScore, StepTable, cross_validated, residuals_of, score, step_table
 from .regressions import REGRESSIONS, need_scikit_learn
 from .step_benches import CpuBench, GpuBench, MeasuredStep, StepBench, measured_steps
 from .whole_models import WholeModels, compared_runs, given_models, whole_networks
@@ -35,8 +35,8 @@ _MOST_LAUNCHES: Final = 4
 # Minimum number of steps for a conclusion; maximum bytes of stored numbers, which every query must read.
 FEWEST_STEPS: Final = 40
 _MOST_STORED_BYTES: Final = 1 << 19
-# Share of the steps that the kinds of regressions are compared on, and share that is held out; the rest is fitted to.
-_TEST_SHARE = 0.2
+# Share of the steps that is held out. The others are fitted to, and the kinds are compared on them in folds.
+_TEST_SHARE: Final = 0.2
 # What steps have: log2 of the cells, and bytes of their tables.
 _CPU_LOG2, _CPU_BYTES = (log2(SMALL_CELLS) + 0.1, 23.0), 1 << 27
 _GPU_LOG2, _GPU_BYTES = (14.0, 30.0), 4 << 30
@@ -64,7 +64,7 @@ class Tuning:
     scores : tuple of LaunchScore
         On the steps held out: today's rules first, then each kind of regression.
     winner : str
-        Of the regressions, by the steps that they were compared on.
+        Of the regressions, by cross-validation on the steps that are fitted to.
     stored : bool
         Whether it is used from now on.
     chooses, predicts : bool
@@ -226,7 +226,7 @@ class _Fits:
     ----------
     steps : sequence of MeasuredStep
     seen, unseen : list of MeasuredStep
-        Those that regressions were fitted to or compared on, and those held out.
+        The steps that regressions are fitted to, and the held-out steps.
     launches : tuple of str
     table, test : StepTable
         Fits on all steps, and on the held-out steps.
@@ -255,12 +255,12 @@ def _fits(bench: StepBench, steps: Sequence[MeasuredStep], seed: int) -> _Fits:
     if len(steps) < FEWEST_STEPS:
         raise ModelError(f"{len(steps)} steps were measured, {FEWEST_STEPS} are needed: give more minutes")
     need_scikit_learn()
-    fitted, compared, held = _split(len(steps), seed)
-    launches = _worthwhile(bench.launches, [steps[i] for i in fitted])
+    fitted, held = _split(len(steps), seed)
+    launches = worthwhile(bench.launches, [steps[i] for i in fitted])
     table = step_table(steps, launches)
+    winner = chosen_by(cross_validated(table.part(fitted), REGRESSIONS, seed))
     predictors = fitted_kinds(table.part(fitted), seed)
-    winner = min(predictors, key=lambda name: _rank(predictors[name], table.part(compared)))
-    seen, unseen = [steps[i] for i in (*fitted, *compared)], [steps[i] for i in held]
+    seen, unseen = [steps[i] for i in fitted], [steps[i] for i in held]
     return _Fits(steps, seen, unseen, launches, table, table.part(held), predictors, winner)
 
 
@@ -313,14 +313,14 @@ def _kept(bench: StepBench, fits: _Fits, may_choose: bool = True) -> Tuning:
     )
 
 
-def _split(count: int, seed: int) -> tuple[list[int], list[int], list[int]]:
-    """Numbers of the steps to fit to, to compare on, and to hold out."""
+def _split(count: int, seed: int) -> tuple[list[int], list[int]]:
+    """Return the numbers of the steps to fit to, and to hold out."""
     order = np.random.default_rng(seed).permutation(count).tolist()
-    first, second = round((1 - 2 * _TEST_SHARE) * count), round((1 - _TEST_SHARE) * count)
-    return order[:first], order[first:second], order[second:]
+    first = round((1 - _TEST_SHARE) * count)
+    return order[:first], order[first:]
 
 
-def _worthwhile(launches: Sequence[str], steps: Sequence[MeasuredStep]) -> tuple[str, ...]:
+def worthwhile(launches: Sequence[str], steps: Sequence[MeasuredStep]) -> tuple[str, ...]:
     """The rules and a few launches beside them that would gain the most together, in the mean of ln seconds."""
     logs = {launch: np.log([each.seconds[launch] for each in steps]) for launch in launches}
     chosen, least = [RULES], logs[RULES]
@@ -342,9 +342,13 @@ def fitted_kinds(table: StepTable, seed: int) -> dict[str, Predictor]:
     return {kind.name: predictor_from(stored_predictor(kind.fit(rows, values, seed))) for kind in REGRESSIONS}
 
 
-def _rank(predictor: Predictor, table: StepTable) -> tuple[float, float]:
+def chosen_by(scores: Mapping[str, LaunchScore]) -> str:
+    """Return the name of the best regression by its cross-validated scores."""
+    return min(scores, key=lambda name: _rank(scores[name]))
+
+
+def _rank(found: LaunchScore) -> tuple[float, float]:
     """Less is better: ln seconds of the choices in levels, then how far predictions are off."""
-    found = score("", predictor, table)
     return -round(float(np.log(found.mean_gain)) / _LEVEL), found.residual_squares
 
 

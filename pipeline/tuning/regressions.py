@@ -26,7 +26,7 @@ Fit = Callable[[Floats, Floats, int], Predictor]
 _TREES: Final = 120
 _TREE_DEPTH: Final = 4
 _LEARNING_RATE: Final = 0.1
-_FOLDS: Final = 5
+FOLDS: Final = 5
 # Of support-vector regression, after Cherkassky & Ma (2004): errors below a few hundredths of ln seconds are noise.
 _EPSILON, _COST = 0.08, 10.0
 
@@ -96,8 +96,8 @@ def lasso(rows: Floats, values: Floats, seed: int) -> Polynomial:
     order = np.random.default_rng(seed).permutation(len(rows))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        crossed = LassoCV(cv=_FOLDS, eps=1e-3, max_iter=2000, tol=1e-3).fit(given[order], values[order])
-        errors, spread = crossed.mse_path_.mean(axis=1), crossed.mse_path_.std(axis=1) / np.sqrt(_FOLDS)
+        crossed = LassoCV(cv=FOLDS, eps=1e-3, max_iter=2000, tol=1e-3).fit(given[order], values[order])
+        errors, spread = crossed.mse_path_.mean(axis=1), crossed.mse_path_.std(axis=1) / np.sqrt(FOLDS)
         best = int(errors.argmin())
         penalty = float(max(crossed.alphas_[errors <= errors[best] + spread[best]]))
         made = Lasso(alpha=penalty, max_iter=5000, tol=1e-3).fit(given, values)

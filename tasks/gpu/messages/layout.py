@@ -12,7 +12,7 @@ from typing import Final
 from ...steps.axes import Axes
 from ...steps.ordered_sum import ordered_sum
 from ..tiling.device_limits import NOMINAL
-from .tiles import LINE_CELLS, NO_GROUP, CaseGroup, Tiles, busy_seconds, cells_of, message_tiles
+from .tiles import LINE_CELLS, NO_GROUP, CaseGroup, Tiles, busy_seconds, cells_of, message_tiles, tiles_with_lanes
 
 # Items that each block should have where there is enough work.
 _MESSAGE_BLOCK_ITEMS: Final = 14
@@ -144,6 +144,7 @@ def layout_of(
     results: Collection[int] = (),
     item_seconds: float | None = None,
     group: int = 1,
+    lanes: int | None = None,
 ) -> MessageLayout:
     """Cut a propagation into items and give all tables their places.
 
@@ -161,8 +162,10 @@ def layout_of(
         How long an item should take; chosen from the total if not given.
     group : int
         Cases that are computed together.
+    lanes : int, optional
+        Outputs side by side, where launches are measured; chosen for each operation if not given.
     """
-    kind_of, kinds = _kinds(operations, constants, group, item_seconds)
+    kind_of, kinds = _kinds(operations, constants, group, item_seconds, lanes)
     slab_at, constant_at, slab, fixed = {}, {}, 0, 0
     for table, cells in findings.items():
         slab_at[table] = slab
@@ -184,7 +187,11 @@ def layout_of(
 
 
 def _kinds(
-    operations: Sequence[Operation], constants: Mapping[int, int], group: int, item_seconds: float | None
+    operations: Sequence[Operation],
+    constants: Mapping[int, int],
+    group: int,
+    item_seconds: float | None,
+    lanes: int | None = None,
 ) -> tuple[list[int], list[OperationKind]]:
     """Return the kind of each operation and all kinds, cut into items."""
     found: dict[tuple[Axes, tuple[bool, ...]], int] = {}
@@ -206,6 +213,8 @@ def _kinds(
     )
 
     def cut(axes: Axes, varies: tuple[bool, ...]) -> Tiles:
+        if lanes is not None:
+            return tiles_with_lanes(axes, wanted, lanes)
         return message_tiles(axes, wanted, NO_GROUP if group == 1 else CaseGroup(group, varies))
 
     return kind_of, [OperationKind(axes, cut(axes, varies), counts[k]) for (axes, varies), k in found.items()]

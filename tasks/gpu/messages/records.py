@@ -74,6 +74,7 @@ def records_of(
     results: Collection[int] = (),
     item_seconds: float | None = None,
     group: int = 1,
+    lanes: int | None = None,
 ) -> MessageRecords:
     """Lay out and describe a propagation; see :func:`~.messages.layout.layout_of`.
 
@@ -83,7 +84,7 @@ def records_of(
         If a table has more cells than a record counts.
     """
     cells = {table: constant.cells for table, constant in constants.items()}
-    layout = layout_of(operations, cells, findings, results, item_seconds, group)
+    layout = layout_of(operations, cells, findings, results, item_seconds, group, lanes)
     return described(layout, {table: constant.least_exponent for table, constant in constants.items()}, findings)
 
 

@@ -121,6 +121,15 @@ def message_tiles(axes: Axes, item_seconds: float, group: CaseGroup = NO_GROUP) 
     return _cut(_lanes_for(axes, group), item_seconds)
 
 
+def tiles_with_lanes(axes: Axes, item_seconds: float, outputs: int) -> Tiles:
+    """Cut a step into items with the lanes nearest to ``outputs`` side by side, to measure the launch space."""
+
+    def distance(tiles: Tiles) -> tuple[float, float]:
+        return abs(math.log2(tiles.lanes_out / outputs)), _cost(tiles)
+
+    return _cut(min(_large(axes, NO_GROUP), key=distance), item_seconds)
+
+
 def seconds_of(tiles: Tiles) -> float:
     """Predict how long one item takes while its inputs are there and the device has little else to do."""
     return 1e-9 * -(-tiles.tile // tiles.lanes_out) * _output_nanoseconds(tiles, tiles.piece_highs)

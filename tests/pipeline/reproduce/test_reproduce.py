@@ -189,6 +189,7 @@ def test_means_keep_all_answers() -> None:
     parts = [Measured({"seconds": 1.0, "by": "a"}, (3,)), Measured({"seconds": 2.0, "by": "b"}, (4,))]
     assert mean_of(parts) == Measured({"seconds": 1.5, "by": "a, b", "drawn": 2}, (3, 4))
     assert mean_of(parts[:1]) is parts[0]
+    assert mean_of([parts[0], Measured({"seconds": 1.0, "by": None})]).figures == {"seconds": 1.0, "drawn": 2}
 
 
 def test_results_are_stored(found: Comparison, tmp_path: Path) -> None:

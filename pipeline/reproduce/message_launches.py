@@ -1,0 +1,168 @@
+"""Launches of junction-tree messages, learnt by regression (Zheng & Mengshoel 2013): the experiment, not the product.
+
+The messages of real networks are run by every launch of a space. Regressions of ln(seconds / predicted seconds) are
+compared by cross-validation, with the measures of the paper: residual sum of squares, squared deviance, miss rate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from ...tasks.compiler.code_cache import impatient
+from ...tasks.learnt.learnt_launches import RULES, Place
+from ...tasks.steps.lowering import Lowered
+from ..api.solve import load, plan
+from ..errors import ModelError
+from ..tuning.held_out import cross_validated, score, step_table
+from ..tuning.launch_tuning import FEWEST_STEPS, chosen_by, worthwhile
+from ..tuning.regressions import REGRESSIONS, need_scikit_learn
+from ..tuning.step_benches import CpuBench, GpuBench, MeasuredStep, StepBench, measured_steps
+
+NETWORKS: Final = (
+    "water",
+    "barley",
+    "diabetes",
+    "munin3",
+    "link",
+    "pigs",
+    "andes",
+    "mildew",
+    "munin1",
+    "munin2",
+    "munin4",
+)
+# Messages with fewer cells are not measured, since starting a kernel takes longer than the kernel.
+_LEAST_CELLS: Final = 1 << 10
+# Cells that one measured graph sweeps at least: small messages are repeated.
+_GRAPH_CELLS, _MOST_COPIES = 1 << 22, 256
+_LANES, _ITEM_MICROSECONDS = (1, 4, 16, 64, 128), (2, 8, 32)
+
+MESSAGE_LAUNCHES: Final[Mapping[str, tuple[int | None, float | None]]] = {
+    RULES: (None, None),
+    **{f"{n} outputs, {us} µs": (n, us * 1e-6) for n in _LANES for us in _ITEM_MICROSECONDS},
+}
+"""The launch space on a GPU: outputs side by side, and the length of an item, which cuts an elimination into pieces."""
+SURFACES: Final = {"small": (0, 1 << 14), "medium": (1 << 14, 1 << 18), "large": (1 << 18, 1 << 62)}
+"""Classes of messages by cells, for the surfaces of the paper's figures 2 and 4 to 6."""
+
+
+class MessageBench(GpuBench):
+    """Messages on the current device, by its clock, each launch as a graph of the kernel of propagations."""
+
+    place: Place = "gpu"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.launches = tuple(MESSAGE_LAUNCHES)
+
+    def measured(self, lowered: Lowered) -> tuple[dict[str, float], dict[str, tuple[float, float]]]:
+        """Run every launch."""
+        return {name: _graph_seconds(lowered, *launch) for name, launch in MESSAGE_LAUNCHES.items()}, {}
+
+
+def _graph_seconds(lowered: Lowered, lanes: int | None, item_seconds: float | None) -> float:
+    """Return a device's seconds for one message: a graph of copies that read the same tables."""
+    from ...tasks.gpu.messages.propagation import DeviceMessages
+    from ..machine.device import _on_device
+
+    copies = int(np.clip(_GRAPH_CELLS // lowered.cells, 1, _MOST_COPIES))
+    program, constants = message_program(lowered, copies, lanes, item_seconds)
+    device = DeviceMessages(program, constants)
+    device.run(np.empty(0))
+    single = device._single
+    assert single is not None
+    return _on_device(lambda: single.graph.launch(single.stream), single.stream) / copies
+
+
+def message_program(lowered: Lowered, copies: int, lanes: int | None, item_seconds: float | None) -> tuple[Any, Any]:
+    """Return a program that sends a message several times, and its constant tables.
+
+    Parameters
+    ----------
+    lowered : Lowered
+    copies : int
+    lanes : int or None
+        Outputs side by side; by the rules if None.
+    item_seconds : float or None
+        Length of an item; by the rules if None.
+
+    Returns
+    -------
+    MessageProgram, ndarray of float64
+    """
+    from ...tasks.gpu.messages.layout import Operation
+    from ...tasks.gpu.messages.propagation import MessageProgram
+    from ...tasks.gpu.messages.records import Constant, records_of
+
+    inputs = tuple(range(len(lowered.input_cells)))
+    operations = [Operation(len(inputs) + k, inputs, lowered.axes) for k in range(copies)]
+    tables = {table: Constant(cells, -1) for table, cells in enumerate(lowered.input_cells)}  # values from 0.5 to 1
+    records = records_of(operations, tables, {}, (), item_seconds, lanes=lanes)
+    constants = np.random.default_rng(0).uniform(0.5, 1.0, records.constant_cells)
+    nothing = np.empty(0, np.uint32)
+    targets = np.empty((0, 4), np.uint32)
+    return MessageProgram(records, records.constant_at, {}, targets, nothing, nothing, 0.0), constants
+
+
+def message_steps(networks: Sequence[Path | str]) -> list[Lowered]:
+    """Return the distinct messages of junction trees, both ways, in random order; very small ones are left out."""
+    found: dict[Lowered, None] = {}
+    for each in networks:
+        made = plan(load(str(each)), "marginals", tree="junction")
+        found.update(dict.fromkeys(step.lowered for step in made.steps if step.lowered.cells >= _LEAST_CELLS))
+    order = np.random.default_rng(0).permutation(len(found)).tolist()
+    steps = list(found)
+    return [steps[k] for k in order]
+
+
+def launch_figures(bench: StepBench, steps: Sequence[MeasuredStep], seed: int = 0) -> dict[str, dict[str, Any]]:
+    """Return measures by regression, and surfaces by launch.
+
+    Parameters
+    ----------
+    bench : StepBench
+    steps : sequence of MeasuredStep
+    seed : int
+        Seed of the folds.
+
+    Returns
+    -------
+    dict of dict
+        ``residual_squares``, ``squared_deviance``, ``miss_rate``, ``gain``, ``mean_gain`` and ``chosen`` of the rules
+        and each regression; seconds over the least seconds of each launch, for each class of `SURFACES`.
+
+    Raises
+    ------
+    ModelError
+        If there are too few steps, or scikit-learn is missing.
+    """
+    need_scikit_learn()
+    if len(steps) < FEWEST_STEPS:
+        raise ModelError(f"{len(steps)} messages were measured, {FEWEST_STEPS} are needed: give a longer --time")
+    table = step_table(steps, worthwhile(bench.launches, steps))
+    scores = {RULES: score(RULES, None, table, chooses=False), **cross_validated(table, REGRESSIONS, seed)}
+    figures: dict[str, dict[str, Any]] = {}
+    for measure in ("residual_squares", "squared_deviance", "miss_rate", "gain", "mean_gain"):
+        figures[measure] = {name: getattr(each, measure) for name, each in scores.items()}
+    figures["chosen"] = {chosen_by({name: scores[name] for name in scores if name != RULES}): "chosen"}
+    for name, (least, most) in SURFACES.items():
+        some = [each for each in steps if least <= each.lowered.cells < most]
+        logs = {
+            launch: [np.log(s.seconds[launch] / min(s.seconds.values())) for s in some] for launch in bench.launches
+        }
+        figures[name] = {launch: float(np.exp(np.mean(found))) for launch, found in logs.items() if found}
+    return figures
+
+
+def measure_launches(networks: Sequence[Path | str], *, gpu: bool, seconds: float) -> dict[str, dict[str, Any]]:
+    """Measure messages of networks for some seconds, and compare the regressions."""
+    need_scikit_learn()
+    bench: StepBench = MessageBench() if gpu else CpuBench(1)
+    steps = message_steps(networks)
+    with impatient():
+        found = measured_steps(bench, iter(steps), seconds)
+    return launch_figures(bench, found)
