@@ -234,6 +234,8 @@ def compared(
     tables = []
     for table in paper.tables:
         ways = [way for way in table.ways if gpus is not None or not way.gpu]
+        if not (table.columns or ways):
+            continue  # nothing is published or measured
         rows = []
         for row in table.rows:
             say(f"{table.title}: {row.instance}" + ("" if row.z is None else f", z={row.z}"))
@@ -244,7 +246,8 @@ def compared(
                 asked = Measurement(
                     way, row, path, gpus, None if seconds is None else seconds / 2, count, instances.folder
                 )
-                key = repr((way, row.problem, row.z, path, row.answer))  # tables repeat points
+                # tables repeat points, and tables of launches share a measurement
+                key = repr((way.experiment, way.options, way.gpu, way.problem, row.problem, row.z, path, row.answer))
                 if key not in known:
                     known[key] = _measured(asked, seconds)
                 ended[way.name] = known[key]

@@ -26,6 +26,8 @@ from .papers import Instances, PaperRow, Way
 _REPEAT_SECONDS, _REPEATS = 1.0, 5
 # Rows of published networks sum to 1 up to the digits that they have.
 _ROUNDING = 1e-6
+# Widths are of orders that are searched for this many CPU seconds, and need no memory.
+_ORDER_SECONDS, _ANY_MEMORY = 0.5, "1000000TB"
 # Messages are measured for this many times half of the limit: several hundred steps are needed.
 _LAUNCHES_FOR: Final = 15
 # The answer of a problem without any possible assignment.
@@ -105,10 +107,24 @@ def prepared(asked: Measurement) -> Sequence[Callable[[], Measured]]:
         return [_launches(asked)]
     if asked.way.experiment == "agents":
         return [partial(_agents, each, asked) for each in asked.problems]
-    models = [each.model for each in asked.problems] if asked.path is None else [load(str(asked.path))]
+    models = [each.model for each in asked.problems] if asked.path is None else [_instance(asked.path, asked.row)]
     if asked.way.experiment == "propagation":
         return [_propagation(each, asked) for each in models]
     return [partial(EXPERIMENTS[asked.way.experiment], each, asked) for each in models]
+
+
+def _instance(path: Path, row: PaperRow) -> Model:
+    """Read an instance.
+
+    Raises
+    ------
+    ModelError
+        If it has another number of variables than the paper prints: another model under the same name.
+    """
+    model, printed = load(str(path)), row.published.get("n")
+    if isinstance(printed, int) and printed != len(model.dims):
+        raise ModelError(f"{path} has {len(model.dims)} variables, but the instance of the paper has {printed}")
+    return model
 
 
 def mean_of(found: Sequence[Measured]) -> Measured:
@@ -160,8 +176,6 @@ def _optimum(model: Model, asked: Measurement) -> Measured:
     on_device = bool(swept and found.plan is not None and found.plan.device)
     answer = INFEASIBLE if found.status == "infeasible" else found.value
     figures = {"answer": answer, "by": engine, "seconds": seconds, "drawn": 1}
-    if found.plan is not None:
-        figures["width"] = found.plan.width
     proven = (answer,) if found.status in ("optimal", "infeasible") else ()
     return Measured(figures, proven, on_device=on_device)
 
@@ -186,6 +200,12 @@ def _tree(model: Model, asked: Measurement) -> Measured:
     """Return the sizes of the junction tree."""
     seconds, found = _best(lambda: plan(model, "marginals", tree="junction"))
     return Measured({"seconds": seconds, **_sizes(found.junction_tree)})
+
+
+def _width(model: Model, asked: Measurement) -> Measured:
+    """Return the induced width of elimination by buckets, however large the tables would be."""
+    found = plan(model, tree="bucket", order_time=_ORDER_SECONDS, memory=_ANY_MEMORY)
+    return Measured({"width": found.width})
 
 
 def _sizes(tree: JunctionTreeSizes) -> dict[str, Any]:
@@ -263,5 +283,5 @@ def _used_gpus(asked: Measurement, notes: Iterable[str]) -> bool:
 
 
 EXPERIMENTS: Final[Mapping[str, Callable[[Model, Measurement], Measured]]] = {
-    **{"optimum": _optimum, "bound": _bound, "tree": _tree}
+    **{"optimum": _optimum, "bound": _bound, "tree": _tree, "width": _width}
 }

@@ -21,7 +21,8 @@ Problem = Callable[[Mapping[str, Figure]], Mapping[str, Any]]
 
 _ANY: Final = Way("any", "optimum", {"answer": "optimum", "by": "engine", "seconds": "any engine s"})
 _ONE_CORE: Final = {"threads": 1, "tree": "bucket"}
-_CORE: Final = Way("core", "optimum", {"width": "w*", "seconds": "one core, dense s"}, {"method": "dense", **_ONE_CORE})
+_WIDTH: Final = Way("width", "width", {"width": "w*"})
+_CORE: Final = Way("core", "optimum", {"seconds": "one core, dense s"}, {"method": "dense", **_ONE_CORE})
 _DENSE_GPU: Final = Way(
     *("gpu", "optimum", {"seconds": "one GPU, dense s"}, {"method": "dense", "tree": "bucket"}), gpu=True
 )
@@ -146,7 +147,7 @@ def _dcop(number: int, kind: str, size: str, keys: int, note: str, **fixed: Any)
     return _table(
         f"Table {number}: {kind} DCOPs",
         f"gpudbe {number}",
-        *(_ANY_POINT, _CORE, _AGENTS, _DENSE_GPU, _AGENTS_GPU),
+        *(_ANY_POINT, _WIDTH, _CORE, _AGENTS, _DENSE_GPU, _AGENTS_GPU),
         problem=_random(kind, size, **fixed),
         ratios=(
             *(Ratio("BE CPU / one core", "BE CPU s", "core"), Ratio("BE GPU / one GPU", "BE GPU s", "gpu")),
@@ -170,7 +171,7 @@ def _fioretto(number: int, family: str, files: Sequence[str], *notes: str, **mor
     return _table(
         f"Table {number}: {family}",
         f"gpube {number}",
-        *(_ANY, _CORE, _BOUND, _DENSE_GPU),
+        *(_ANY, _WIDTH, _CORE, _BOUND, _DENSE_GPU),
         files=files,
         ratios=(Ratio("their GPU / our GPU", "w* s", "gpu"), Ratio("core / GPU", "core", "gpu")),
         first="instance | theirs: w* s | theirs: zmax bound | ours: any engine s | "
@@ -304,7 +305,7 @@ def _cube() -> Paper:
             _table(
                 "Table III: SPOT5",
                 "cube III",
-                *(_ANY, _CORE, _ROWS, _DENSE_GPU, _ROWS_GPU),
+                *(_ANY, _WIDTH, _CORE, _ROWS, _DENSE_GPU, _ROWS_GPU),
                 files=_SPOT5,
                 known=_SPOT5_OPTIMA,
                 ratios=(
@@ -462,44 +463,46 @@ _MEASURES: Final = {
     **{"residual_squares": "RSS", "squared_deviance": "squared deviance", "miss_rate": "miss rate"},
     **{"gain": "gain", "mean_gain": "mean gain", "chosen": "cross-validation"},
 }
-_LAUNCH_FIGURES: Final = {**_MEASURES, **{name: name for name in SURFACES}}
-_LAUNCHES: Final = (
-    Way("launches", "launches", {key: f"core, {head}" for key, head in _LAUNCH_FIGURES.items()}),
-    Way("gpu launches", "launches", {key: f"GPU, {head}" for key, head in _LAUNCH_FIGURES.items()}, gpu=True),
-)
+
+
+def _launches(place: str, shown: Mapping[str, str]) -> Way:
+    """Return the way that measures launches on a place: all its tables share one measurement."""
+    heads = {key: f"{place}, {head}" for key, head in shown.items()}
+    return Way(f"{place} launches", "launches", heads, gpu=place == "GPU")
 
 
 def _launch_tables() -> tuple[PaperTable, ...]:
-    """Describe the regressions of launches and the surfaces; both tables show one measurement."""
-    kinds = (RULES, *(each.name for each in REGRESSIONS))
-    launches = dict.fromkeys((*CPU_LAUNCHES, *MESSAGE_LAUNCHES))
-    return (
-        PaperTable(
-            "Tables 2 and 3: regressions of launches",
-            (),
-            tuple(PaperRow(name) for name in kinds),
-            _LAUNCHES,
-            first="instance | " + " | ".join(f"ours: core, {head}" for head in _MEASURES.values()),
-            notes=(
-                "the paper's tables 2 and 3 are empty in our copy; these are its three measures on our launches, with "
-                "every message of the networks judged by a fit that never saw it (five folds)",
-                "gain: seconds of today's rules over seconds of the chosen launches, in sum and as a geometric mean; "
-                "RSS: of ln(measured / predicted); needs scikit-learn",
-            ),
-        ),
-        PaperTable(
-            "Figures 2 and 4 to 6: surfaces of launches",
-            (),
-            tuple(PaperRow(name) for name in launches),
-            _LAUNCHES,
-            first="instance | " + " | ".join(f"ours: core, {name}" for name in SURFACES),
-            notes=(
-                "ours: seconds of each launch over the least seconds, geometric means over the messages of up to 2^14 "
-                "cells (small), up to 2^18 (medium) and more (large); on a GPU a launch is the number of outputs side "
-                "by side and the length of an item, which cuts eliminations into pieces",
-            ),
+    """Describe the regressions of launches, and the surfaces of a core and of a GPU."""
+    regressions = PaperTable(
+        "Tables 2 and 3: regressions of launches",
+        (),
+        tuple(PaperRow(name) for name in (RULES, *(each.name for each in REGRESSIONS))),
+        (_launches("core", _MEASURES), _launches("GPU", _MEASURES)),
+        first="instance | " + " | ".join(f"ours: core, {head}" for head in _MEASURES.values()),
+        notes=(
+            "the paper's tables 2 and 3 are empty in our copy; these are its three measures on our launches; each "
+            "message is judged by a fit that never saw it (five folds)",
+            "gain: seconds of today's rules over seconds of the chosen launches, in sum and as a geometric mean; RSS: "
+            "of ln(measured / predicted); needs scikit-learn",
         ),
     )
+    note = (
+        "ours: seconds of each launch over the least seconds, geometric means over the messages of up to 2^14 cells "
+        "(small), up to 2^18 (medium) and more (large)"
+    )
+    gpu_note = "a launch: outputs side by side, and the length of an item, which cuts eliminations into pieces"
+    surfaces = [
+        PaperTable(
+            f"Figures 2 and 4 to 6: surfaces of launches, one {place}",
+            (),
+            tuple(PaperRow(name) for name in launches),
+            (_launches(place, {name: name for name in SURFACES}),),
+            first="instance | " + " | ".join(f"ours: {place}, {name}" for name in SURFACES),
+            notes=notes,
+        )
+        for place, launches, notes in (("core", CPU_LAUNCHES, (note,)), ("GPU", MESSAGE_LAUNCHES, (note, gpu_note)))
+    ]
+    return (regressions, *surfaces)
 
 
 def _bp_regression() -> Paper:

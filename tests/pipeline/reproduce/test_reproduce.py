@@ -7,6 +7,7 @@ import math
 import os
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -51,7 +52,8 @@ def folder(tmp_path: Path) -> Path:
 
 
 ANY = Way("any", "optimum", {"answer": "optimum", "seconds": "any engine s"})
-CORE = Way("core", "optimum", {"width": "w*", "seconds": "one core s"}, {"method": "dense", "threads": 1})
+WIDTH = Way("width", "width", {"width": "w*"})
+CORE = Way("core", "optimum", {"seconds": "one core s"}, {"method": "dense", "threads": 1})
 GPU = Way("gpu", "optimum", {"seconds": "one GPU s"}, {"method": "dense"}, gpu=True)
 Z = Way("z", "bound", {"lower": "lower", "quality": "lower / optimum", "seconds": "one core s"})
 NET = Way("net", "propagation", {"cliques": "cliques", "seconds": "one core ms"}, {"tree": "junction", "threads": 1})
@@ -67,7 +69,9 @@ def optima() -> PaperTable:
     )
     ratios = (Ratio("hand / one core", "hand s", "core"), Ratio("core / GPU", "core", "gpu"))
     first = "instance | theirs: hand s | ours: one core s | checked"
-    return PaperTable("Optima", ("instance", "hand s", "oom"), rows, (ANY, CORE, GPU), ratios, first, ("by hand",))
+    return PaperTable(
+        "Optima", ("instance", "hand s", "oom"), rows, (ANY, WIDTH, CORE, GPU), ratios, first, ("by hand",)
+    )
 
 
 def stand_in() -> Paper:
@@ -114,6 +118,7 @@ def test_optima_are_checked_and_compared(found: Comparison) -> None:
     table = found.tables[0]
     assert column(table, "ours: optimum") == [f"{BEST}", f"{BEST}", ""]
     assert column(table, "checked") == ["right", "WRONG", "no file"]
+    assert column(table, "ours: w*") == ["2", "2", ""]  # a cycle
     ours = table.rows[0].measured("core")
     assert ours is not None
     ratio = 80 / ours.figures["seconds"]
@@ -154,6 +159,11 @@ def test_random_points_are_means_of_problems_that_all_ways_solve(found: Comparis
     assert ours is not None
     assert ours.figures["load"] == pytest.approx(np.mean([each.metrics.network_load for each in runs]))
     assert ours.answers == tuple(INFEASIBLE if each.status == "infeasible" else each.value for each in runs)
+
+
+def test_tables_of_gpus_alone_need_a_gpu(folder: Path) -> None:
+    table = PaperTable("Device", (), (PaperRow("cycle", {}, ("cycle.wcsp",)),), (GPU,))
+    assert compared(replace(stand_in(), tables=(table,)), Instances(folder), None, None, lambda text: None).tables == ()
 
 
 def measured(*answers: Any, bounds: tuple[tuple[Any, Any], ...] = (), right: bool | None = None) -> Ended:
@@ -243,8 +253,8 @@ def test_a_terminal_shows_columns_that_fit(name: str, monkeypatch: Any, capsys: 
     figures |= {"cliques": 1044, "most": 38400000, "mean": 512044, "separator": 2400000, "drawn": 3, "by": "x"}
     for each in paper(name).tables:
         others = {key: 1.234 for way in each.ways for key in way.shown}
-        longest = Ended(Measured(others | figures, (), (), True))
-        rows = tuple(ComparedRow(row, {way.name: longest for way in each.ways if not way.gpu}) for row in each.rows)
+        longest = Ended(Measured(others | figures, (), (), True, True))
+        rows = tuple(ComparedRow(row, {way.name: longest for way in each.ways}) for row in each.rows)
         table = ComparedTable(each, rows)
         headings = table.first_columns
         show(fitted(each.title, headings, table.under(headings), headings[1:-1]))
@@ -305,6 +315,16 @@ def test_calls_end_when_their_time_is_over() -> None:
     assert within(None, once, math.factorial, 5) == [Ended(120)]
     refused = [Ended(reason="refused: unknown kind 'x'; one of random, grid, scale-free, coloring, meetings")]
     assert within(None, once, bucketflow.generate, "x") == within(60, once, bucketflow.generate, "x") == refused
+
+
+def test_other_models_under_the_name_of_an_instance_are_refused(folder: Path) -> None:
+    row = PaperRow("cycle", {"instance": "cycle", "n": 8}, ("cycle.wcsp",), BEST)
+    table = PaperTable("Optima", ("instance", "n"), (row,), (CORE,))
+    found = compared(replace(stand_in(), tables=(table,)), Instances(folder), None, None, lambda text: None)
+    (reason,) = found.tables[0].reasons
+    assert reason.startswith("cycle (core): refused: ")
+    assert reason.endswith("cycle.wcsp.gz has 7 variables, but the instance of the paper has 8")
+    assert found.tables[0].rows[0].checked == ""
 
 
 def test_folders_of_instances_exist(tmp_path: Path) -> None:
