@@ -4,27 +4,32 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from math import inf
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...tasks.steps.number_limits import LARGEST_EXPONENT, LARGEST_INT32
-from ..errors import FormatError, ModelError
+from ..errors import BudgetError, FormatError, ModelError
 from ..models.bayesian_networks import network_fault
-from ..models.function import Function, dense_function
+from ..models.checks import fitting
+from ..models.function import Function, compact, dense_function, many_functions
 from ..models.model import Kind, Model
 from .bayesian.network_checks import Refuse, checked_product
 from .text.source import BLOCK_COMMENT, Source
-from .text.tables import cell_count, every_entry, full_table, take_function, take_functions, take_variables
-from .text.tokens import Tokens, WordStream
+from .text.tables import MAX_AXES, cell_count, every_entry, full_table, take_function, take_functions, take_variables
+from .text.tokens import Tokens, WordStream, are_entries
 from .text.written_words import WrittenFile
 
 # Factors beside potentials are functions, each of at most that.
 _MOST_SHIFT = 1e6
+# Fewer functions are read one by one.
+_JOINT_FUNCTIONS: Final = 16
 # No entry of a .uai is negative, and no exponent begins a number.
 _NEGATIVE = re.compile(rb"(?<![0-9.eE])-(?:[0-9.]|inf)")
 
@@ -115,20 +120,53 @@ def read_uai(source: Source) -> Model:
     logs = holds_logarithms(source)
     n_vars = tokens.integer(1, "the number of variables", 0, len(tokens))
     dims = read_domains(tokens, 2, n_vars)
-    at = 2 + n_vars
-    n_functions = tokens.integer(at, "the number of functions", 0, len(tokens))
-    at += 1
-    scopes: list[list[int]] = []
-    for _ in range(n_functions):
-        scopes.append(read_scope(tokens, at, n_vars))
-        if agrum and kind == "bayes" and len(scopes[-1]) > 2:
+    n_functions = tokens.integer(2 + n_vars, "the number of functions", 0, len(tokens))
+    network = _Network(tokens, kind, dims, n_functions, logs)
+    taken = tokens.allowance.taken
+    read = None
+    if not agrum and n_functions >= _JOINT_FUNCTIONS:
+        with suppress(BudgetError, ValueError):
+            read = _joint_tables(network)
+    if read is None:
+        tokens.allowance.taken = taken
+        read = _single_tables(network, agrum)
+    functions, places = read
+    model = potential_model(kind, dims, functions, source.stem)
+    if logs and source.suffix != ".lg":
+        model = replace(model, notes=_LOGS)
+    if kind != "bayes" or not source.checked:
+        return model
+    return checked_product(model, refusal(tokens, places), backwards=reversed_rows)
+
+
+@dataclass(frozen=True, eq=False)
+class _Network:
+    """The beginning of a .uai file, and whether its entries are logarithms."""
+
+    tokens: WordStream
+    kind: Kind
+    dims: tuple[int, ...]
+    n_functions: int
+    logs: bool
+
+    def child(self, scope: Sequence[int]) -> int | None:
+        """Return the variable whose distribution a table is."""
+        return scope[-1] if self.kind == "bayes" and scope else None
+
+
+def _single_tables(network: _Network, agrum: bool) -> tuple[list[Function], list[int]]:
+    """Read functions one by one. Return them and where their tables start."""
+    tokens, dims = network.tokens, network.dims
+    at, scopes = 3 + len(dims), list[list[int]]()
+    for _ in range(network.n_functions):
+        scopes.append(read_scope(tokens, at, len(dims)))
+        if agrum and network.kind == "bayes" and len(scopes[-1]) > 2:
             raise tokens.fail(at, "tables with the first parent slowest", "one of pyAgrum's; let it save .bif or .net")
         at += 1 + len(scopes[-1])
     functions, places, factor = [], [], 0.0
     for scope in scopes:
-        child = scope[-1] if kind == "bayes" and scope else None
         try:
-            function, shift = read_table(tokens, at, scope, dims, child, logs)
+            function, shift = read_table(tokens, at, scope, dims, network.child(scope), network.logs)
         except FormatError as error:
             raise _with_hint(error) from None
         functions.append(function)
@@ -136,12 +174,60 @@ def read_uai(source: Source) -> Model:
         factor += shift
         at += 1 + cell_count(scope, dims)
     check_end(tokens, at)
-    model = potential_model(kind, dims, [*functions, *factors(tokens, factor)], source.stem)
-    if logs and source.suffix != ".lg":
-        model = replace(model, notes=_LOGS)
-    if kind != "bayes" or not source.checked:
-        return model
-    return checked_product(model, refusal(tokens, places), backwards=reversed_rows)
+    return [*functions, *factors(tokens, factor)], places
+
+
+def _joint_tables(network: _Network) -> tuple[list[Function], list[int]] | None:
+    """Read functions from the numbers of the whole file, whose parts are the tables.
+
+    Returns
+    -------
+    functions : list of Function
+    places : list of int
+        Where their tables start.
+        None for both if something is wrong: functions are then read one by one, for the message.
+    """
+    tokens, dims = network.tokens, network.dims
+    numbers = tokens.numbers(np.float64)
+    if numbers is None or not are_entries(numbers, network.logs):
+        return None
+    tokens.allowance.take(numbers.nbytes, "its tables")
+    take_functions(tokens, network.n_functions, 0)
+    words: Any = numbers.data  # a memoryview, whose items are Python's floats
+    at, arities, scopes = 3 + len(dims), list[int](), list[tuple[int, ...]]()
+    for _ in range(network.n_functions):
+        if at >= len(words) or not 0 <= words[at] < len(words):
+            return None
+        arities.append(int(words[at]))
+        at += 1 + arities[-1]
+    take_functions(tokens, 0, sum(arities))
+    listed = numbers[3 + len(dims) : at]
+    ends = np.cumsum(np.array(arities, np.int64) + 1)
+    if len(listed) < ends[-1] or listed.min() < 0 or listed.max() >= max(len(dims), 1 + max(arities)):
+        return None
+    sizes, starts = np.append(dims, np.zeros(1 + max(arities), np.int64))[listed.astype(np.int64)], ends - 1 - arities
+    sizes[starts] = 1
+    with np.errstate(over="ignore"):
+        cells = np.multiply.reduceat(sizes, starts, dtype=np.float64)
+    if cells.min() < 1 or cells.sum() + len(cells) != len(words) - at:
+        return None
+    stops = at + np.cumsum(cells.astype(np.int64) + 1)
+    places = stops - cells.astype(np.int64) - 1
+    if (numbers[places] != cells).any() or not tokens.are_digits(np.append(np.arange(1, at), places)):
+        return None
+    flat, tables, factor = listed.astype(np.int64).tolist(), list[NDArray[np.float64]](), 0.0
+    numbers.flags.writeable = False
+    for arity, end, place, stop in zip(arities, ends.tolist(), places.tolist(), stops.tolist(), strict=True):
+        scope, values, shift = tuple(flat[end - arity : end]), numbers[place + 1 : stop], 0.0
+        if arity > MAX_AXES or len(set(scope)) < arity:
+            return None
+        if network.logs:
+            values, shift = exponentials(values, shifts=network.child(scope) is None)
+        scopes.append(scope)
+        tables.append(values.reshape([dims[v] for v in scope]))
+        factor += shift
+    functions = map(compact, many_functions(scopes, tables, children=map(network.child, scopes)))
+    return [*functions, *factors(tokens, factor)], places.tolist()
 
 
 def refusal(tokens: Tokens, places: list[int]) -> Refuse:
@@ -190,10 +276,11 @@ def read_table(
     """
     cells = cell_count(scope, dims)
     tokens.integer(at, "the number of table entries,", cells, cells)
-    if at + 1 + cells > len(tokens):
+    stop = min(at + 1 + cells, len(tokens))
+    tokens.allowance.take(8 * (stop - at - 1), f"a table of {cells} entries")
+    values, log = tokens.table(at + 1, stop, logs), 0.0
+    if len(values) < cells:
         raise tokens.fail(len(tokens), f"{cells} table entries")
-    tokens.allowance.take(8 * cells, f"a table of {cells} entries")
-    values, log = tokens.table(at + 1, at + 1 + cells, logs), 0.0
     if logs:
         try:
             values, log = exponentials(values, shifts=child is None)
@@ -213,7 +300,7 @@ def potential_model(kind: Kind, dims: tuple[int, ...], functions: list[Function]
     """Build a model whose file names neither variables nor states."""
     n_vars = len(dims)
     names = tuple(f"x{v}" for v in range(n_vars))
-    return Model(kind, names, dims, (None,) * n_vars, tuple(functions), name=name)
+    return Model(kind, names, dims, (None,) * n_vars, fitting(kind, dims, functions), name=name)
 
 
 # The .erg format of the UAI 2006 and 2008 evaluations: Bayesian networks.

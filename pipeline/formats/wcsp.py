@@ -5,15 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from itertools import chain, product
+from itertools import chain, pairwise, product
 from math import prod
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...tasks.steps.number_limits import LARGEST_INT32
-from ..errors import ModelError, printable, shorten
+from ..errors import BudgetError, FormatError, ModelError, printable, shorten
+from ..models.checks import fitting
 from ..models.function import greatest_costs, state_dtype
 from ..models.model import FORBIDDEN, Function, Model
 from .global_functions.decomposition import Decomposition, GlobalFunctionError
@@ -23,6 +24,8 @@ from .text.tokens import Tokens, WordStream
 from .text.written_words import WrittenFile, blocks
 
 _SHARED_WHOLE = 3
+# Fewer functions are read one by one.
+_JOINT_FUNCTIONS: Final = 16
 
 
 @dataclass
@@ -62,6 +65,38 @@ class _WcspReader:
     def highest(self) -> int:
         """The stored cost of forbidden assignments."""
         return min(self.file_top, FORBIDDEN)
+
+    def functions_together(self, n_functions: int) -> bool:
+        """Read all functions, plain tables by whole arrays. If this fails, return False: then each is read alone."""
+        from .wcsp_tables import TableBuilder, read_headers
+
+        tokens, others = self.tokens, self.parts.functions
+        numbers = tokens.numbers(np.int64) if isinstance(tokens, WordStream) else None
+        if numbers is None:
+            return False
+        ends: list[int] = []
+
+        def other(at: int) -> int:
+            self.at = at
+            self.function()
+            ends.append(len(others))
+            return self.at
+
+        try:
+            tokens.allowance.take(numbers.nbytes, "its numbers")
+            headers, breaks, end = read_headers(numbers, self.at, n_functions, other)
+            tables = TableBuilder(tokens, numbers, headers, self.dims, self.file_top).functions()
+            for k, self.at in [(k, start) for k, start in enumerate(headers.starts.tolist()) if tables[k] is None]:
+                self.function()
+                tables[k] = others.pop()
+        except (IndexError, FormatError, BudgetError):
+            return False
+        tokens.allowance.taken -= numbers.nbytes
+        known = [0, *ends]
+        parts = zip(pairwise([0, *breaks, len(tables)]), pairwise([*known, known[-1]]), strict=True)
+        self.parts.functions = [f for plain, own in parts for f in (*tables[slice(*plain)], *others[slice(*own)]) if f]
+        self.at = end
+        return True
 
     def function(self) -> None:
         """Read one function, from its arity to its last tuple."""
@@ -203,7 +238,7 @@ def read_wcsp(source: Source) -> Model:
         names=parts.names([f"x{v}" for v in range(n_vars)]),
         dims=tuple(parts.dims),
         states=(None,) * len(parts.dims),
-        functions=tuple(parts.functions),
+        functions=fitting("cost", tuple(parts.dims), parts.functions),
         top=reader.file_top,
         name=tokens.peek(0),
         hidden=parts.hidden,
@@ -231,8 +266,12 @@ def _read_network(tokens: Tokens, at: int, depth: int = 0) -> _WcspReader:
     n_functions = tokens.integer(at + 3, "the number of functions", 0, len(tokens))
     top = tokens.integer(at + 4, "the top cost", 0)
     reader = _WcspReader(tokens, _domains(tokens, at + 5, n_vars), top, at + 5 + n_vars, depth)
-    for _ in range(n_functions):
-        reader.function()
+    start, taken = reader.at, tokens.allowance.taken
+    if n_functions < _JOINT_FUNCTIONS or not reader.functions_together(n_functions):
+        tokens.allowance.taken = taken
+        reader = _WcspReader(tokens, reader.dims, top, start, depth)
+        for _ in range(n_functions):
+            reader.function()
     return reader
 
 

@@ -46,20 +46,15 @@ def read_only(functions: Checked) -> Checked:
         own = vars(function)
         for name in ("values", "rows") if own["rows"] is not None else ("values",):
             array = own[name]
+            if not array.flags.writeable:
+                continue
             pair = known.get(id(array))
             if pair is None:
-                pair = known[id(array)] = array, _read_only(array)
+                pair = known[id(array)] = array, array.view()
+                pair[1].flags.writeable = False
             own[name] = pair[1]
     functions.read_only = True
     return functions
-
-
-def _read_only(array: NDArray[Any]) -> NDArray[Any]:
-    if not array.flags.writeable:
-        return array
-    view = array.view()
-    view.flags.writeable = False
-    return view
 
 
 def kind_named(kind: Any) -> Kind:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ....tasks.steps.number_limits import FAR_INTEGER, LARGEST_DECIMALS, LARGEST_INT32
 from ...errors import FormatError, shorten
-from ...models.function import Function, dense_function, row_function
+from ...models.function import Function, dense_function, many_functions, row_function
 from ...models.model import FORBIDDEN
 from ..decimal_costs import decimal_places
 from ..format_policy import FormatPolicy
@@ -184,11 +184,16 @@ class WeightedClauses:
                 place = int(which[k])
                 scope, signs = tuple([abs(x) - 1 for x in own]), bytes([x < 0 for x in own])
                 found[place] = self._like(signs, weights[place]).over(scope)
-        literals, which = literals[~twice], which[~twice]
+        literals, places = literals[~twice], which[~twice].tolist()
         size, negative = literals.shape[1], (literals < 0).tobytes()
+        patterns = [negative[k : k + size] for k in range(0, len(negative), size)] if size else [b""] * len(places)
+        keys = list(zip(patterns, map(weights.__getitem__, places), strict=True))
+        kinds = {key: self._like(*key) for key in dict.fromkeys(keys)}
+        alike = [kinds[key] for key in keys]
+        fields = ([getattr(function, name) for function in alike] for name in ("values", "rows", "default"))
         scopes = map(tuple, (np.abs(literals) - 1).tolist())
-        for k, (place, scope) in enumerate(zip(which.tolist(), scopes, strict=True)):
-            found[place] = self._like(negative[k * size : (k + 1) * size], weights[place]).over(scope)
+        for place, function in zip(places, many_functions(scopes, *fields), strict=True):
+            found[place] = function
 
     def _like(self, violated: bytes, weight: int) -> Function:
         """Return a function that is worth something else where every variable is in the violated state.
@@ -200,6 +205,8 @@ class WeightedClauses:
             self.words.allowance.take(2 * len(violated), "its clauses")
             made = self.made[violated, weight] = self._table(violated, weight)
             vars(made)["distinct"] = True
+            for array in (made.values, made.values if made.rows is None else made.rows):
+                array.flags.writeable = False
         return made
 
     def _table(self, violated: bytes, weight: int) -> Function:

@@ -25,6 +25,7 @@ from .source import Allowance, Source, check_deadline, pieces
 _SINGLE_NUMBERS: Final = 16
 
 _INT64 = np.iinfo(np.int64)
+_NUMBER_BYTES = 8
 N = TypeVar("N", int, float, Decimal)
 
 
@@ -136,11 +137,11 @@ class Tokens:
 
     def integers(self, start: int, stop: int, what: str = "an integer") -> list[int]:
         """Return the tokens of a range as integers."""
+        numbers: list[int] = []
+        for at, part in self.parts(start, min(stop, len(self))):
+            numbers += self.converted(part, int, what, at.__add__)
         if stop > len(self):
             raise self.fail(len(self), what)
-        numbers: list[int] = []
-        for at, part in self.parts(start, stop):
-            numbers += self.converted(part, int, what, at.__add__)
         return numbers
 
     def integer_array(self, start: int, stop: int, what: str) -> NDArray[np.int64]:
@@ -232,9 +233,16 @@ def unquote(token: str) -> str:
 # A file as words between white space, split block by block: nothing but the text itself is kept.
 
 _WORD = re.compile(r"\S+")
+_NAME = re.compile(rb"\S+")
+# A word, by its first sign, among integers.
+_OTHERS = re.compile(rb"[^\s0-9+-]\S*")
+#: A word among integers, which no format has as a number: readers take it for one out of range.
+NO_NUMBER: Final = -(1 << 62)
 
 
-def parsed_numbers(data: bytes | bytearray | memoryview, count: int, dtype: type) -> NDArray[Any] | None:
+def parsed_numbers(
+    data: bytes | bytearray | memoryview, count: int, dtype: type, limited: bool = False
+) -> NDArray[Any] | None:
     """Return numbers between white space; None if a word is anything else.
 
     Parameters
@@ -244,6 +252,8 @@ def parsed_numbers(data: bytes | bytearray | memoryview, count: int, dtype: type
         The number of words, as ``str.split`` counts them. NumPy reads "1-2" as two numbers, so the counts differ.
     dtype : {numpy.int64, numpy.float64}
         Floats are rounded as ``float`` rounds them, and may be infinite or NaN.
+    limited : bool
+        Whether integers of more than 64 bits may be read as the largest or the least of these.
     """
     if not count:
         return None
@@ -252,14 +262,14 @@ def parsed_numbers(data: bytes | bytearray | memoryview, count: int, dtype: type
     except (ValueError, DeprecationWarning):
         return None
     numbers = numbers[:-1]
-    if len(numbers) != count or (dtype is np.int64 and not _are_exact(numbers, data)):
+    if len(numbers) != count or (dtype is np.int64 and not _are_exact(numbers, data, limited)):
         return None
     return numbers
 
 
-def _are_exact(numbers: NDArray[np.int64], data: bytes | bytearray | memoryview) -> bool:
+def _are_exact(numbers: NDArray[np.int64], data: bytes | bytearray | memoryview, limited: bool) -> bool:
     """Whether integers are as written: NumPy limits them to 64 bits, and reads a sign without digits as 0."""
-    if numbers.max() == _INT64.max or numbers.min() == _INT64.min:
+    if not limited and (numbers.max() == _INT64.max or numbers.min() == _INT64.min):
         return False
     codes = np.frombuffer(data, dtype=np.uint8)
     signs = np.flatnonzero((codes == 43) | (codes == 45)) + 1
@@ -274,8 +284,12 @@ def are_entries(values: NDArray[np.float64], logs: bool = False) -> bool:
 def word_count(data: bytearray) -> int:
     """Return the number of words of an ASCII text, as ``str.split`` counts them."""
     codes = np.frombuffer(data, dtype=np.uint8)
-    space = (codes - np.uint8(9) < 5) | (codes - np.uint8(28) < 5)
+    space = _are_spaces(codes)
     return int(np.count_nonzero(space[:-1] & ~space[1:])) + (not space[0])
+
+
+def _are_spaces(codes: NDArray[np.uint8]) -> NDArray[np.bool_]:
+    return (codes - np.uint8(9) < 5) | (codes - np.uint8(28) < 5)
 
 
 class WordStream(Tokens):
@@ -296,8 +310,7 @@ class WordStream(Tokens):
         longest = max((stop - start for start, stop in self._ranges), default=0)
         self.allowance.take(0, "a block of words", for_now=(4 if self._data.isascii() else 10) * longest)
         self._block, self._words = -1, [""][:0]
-        self._parsed: tuple[int, NDArray[np.int64] | None] = -1, None
-        self._parsed_decimals: tuple[int, NDArray[np.float64] | None] = -1, None
+        self._parsed: dict[type, tuple[int, NDArray[Any] | None]] = {}
         self._starts = [0]
         for block in range(len(self._ranges)):
             self._starts.append(self._starts[-1] + self._count(block))
@@ -327,6 +340,7 @@ class WordStream(Tokens):
             start = end
 
     _first = _end = 0
+    _suspicious = False
 
     def integer_array(self, start: int, stop: int, what: str) -> NDArray[np.int64]:
         """Return the words of a range, which exist, as int64; larger numbers as the largest of these."""
@@ -336,7 +350,7 @@ class WordStream(Tokens):
         while at < stop:
             block = bisect_right(self._starts, at) - 1
             first, end = self._starts[block], min(stop, self._starts[block + 1])
-            numbers = self._numbers(block)
+            numbers = self._numbers(block, np.int64)
             part = super().integer_array(at, end, what) if numbers is None else numbers[at - first : end - first]
             values[at - start : end - start] = part
             at = end
@@ -352,7 +366,7 @@ class WordStream(Tokens):
             first, end = self._starts[block], min(stop, self._starts[block + 1])
             numbers = None
             if end - at >= FormatPolicy.current().parsed_words:
-                numbers = self._decimals(block)
+                numbers = self._numbers(block, np.float64)
             if numbers is not None and not are_entries(numbers[at - first : end - first], logs):
                 numbers = None
             part = super().table(at, end, logs) if numbers is None else numbers[at - first : end - first]
@@ -360,23 +374,63 @@ class WordStream(Tokens):
             at = end
         return values
 
-    def _numbers(self, block: int) -> NDArray[np.int64] | None:
-        """Return a block of plain integers, parsed together; None if a word may be anything else."""
-        if block != self._parsed[0]:
+    def _numbers(self, block: int, dtype: type) -> NDArray[Any] | None:
+        """Return a block of integers or floats, parsed together; None if a word may be anything else."""
+        if self._parsed.get(dtype, (-1,))[0] != block:
             check_deadline()
-            start, stop = self._ranges[block]
-            count = self._starts[block + 1] - self._starts[block]
-            self._parsed = block, parsed_numbers(self._data[start:stop], count, np.int64)
-        return self._parsed[1]
+            self._parsed[dtype] = block, parsed_numbers(self._bytes(block), self._size(block), dtype)
+        return self._parsed[dtype][1]
 
-    def _decimals(self, block: int) -> NDArray[np.float64] | None:
-        """Return a block of floats, parsed together; None if a word may be anything else."""
-        if block != self._parsed_decimals[0]:
+    def numbers(self, dtype: type) -> NDArray[Any] | None:
+        """Return all words as numbers, parsed together, for readers that build many functions at once.
+
+        Parameters
+        ----------
+        dtype : {numpy.int64, numpy.float64}
+            Integers of more than 64 bits are the largest or the least of these.
+
+        Returns
+        -------
+        ndarray, shape (words,), or None
+            The first word is a name, and 0. Other words that begin with neither digit nor sign are ``NO_NUMBER`` where
+            integers are read. None if a word is anything else, or if memory does not hold all numbers.
+        """
+        if self.allowance.taken + _NUMBER_BYTES * len(self) > self.allowance.memory:
+            return None
+        values: NDArray[Any] = np.empty(len(self), dtype)
+        for block, start in enumerate(self._starts[:-1]):
             check_deadline()
-            start, stop = self._ranges[block]
-            count = self._starts[block + 1] - self._starts[block]
-            self._parsed_decimals = block, parsed_numbers(self._data[start:stop], count, np.float64)
-        return self._parsed_decimals[1]
+            data, size = bytes(self._bytes(block)), self._size(block)
+            if block == 0:
+                data = _NAME.sub(b"0", data, count=1)
+            numbers = parsed_numbers(data, size, dtype, limited=True)
+            if numbers is None and dtype is np.int64:
+                numbers = parsed_numbers(_OTHERS.sub(b"%d" % NO_NUMBER, data), size, dtype, limited=True)
+            if numbers is None:
+                return None
+            values[start : start + size] = numbers
+        return values
+
+    def are_digits(self, which: NDArray[np.intp]) -> bool:
+        """Whether the words at ascending indices are digits alone, as are integers without a sign."""
+        for block, start in enumerate(self._starts[:-1]):
+            own = which[slice(*np.searchsorted(which, (start, self._starts[block + 1])))] - start
+            if not own.size:
+                continue
+            codes = np.frombuffer(self._bytes(block), dtype=np.uint8)
+            space = _are_spaces(codes)
+            begins = np.flatnonzero(np.append(True, space[:-1]) & ~space)
+            others = np.add.reduceat(~space & (codes - np.uint8(48) >= 10), begins, dtype=np.int64)
+            if others[own].any():
+                return False
+        return True
+
+    def _bytes(self, block: int) -> bytearray:
+        start, stop = self._ranges[block]
+        return self._data[start:stop]
+
+    def _size(self, block: int) -> int:
+        return self._starts[block + 1] - self._starts[block]
 
     def _split(self, block: int) -> None:
         if block != self._block:
@@ -386,18 +440,11 @@ class WordStream(Tokens):
             self._block, self._first, self._end = block, self._starts[block], self._starts[block] + len(self._words)
 
     def _text(self, block: int) -> str:
-        start, stop = self._ranges[block]
-        return self._data[start:stop].decode(self._encoding)
+        return self._bytes(block).decode(self._encoding)
 
     def _count(self, block: int) -> int:
-        if len(self._ranges) == 1:
-            self._split(block)
-            return len(self._words)
-        start, stop = self._ranges[block]
-        data = self._data[start:stop]
-        if not data.isascii():
-            return len(self._text(block).split())
-        return word_count(data)
+        data = self._bytes(block)
+        return word_count(data) if data.isascii() else len(self._text(block).split())
 
     def line_at(self, at: int) -> int:
         block = bisect_right(self._starts, at) - 1
