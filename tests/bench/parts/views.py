@@ -136,7 +136,7 @@ def ganak_call(path: Path, query: str) -> Call:
     for line in path.read_text().splitlines():
         if line.startswith("p cnf"):
             variables = int(line.split()[2])
-        elif line and line[0] not in "cp%":
+        elif line and line[0] not in "cp%w":
             clauses.append([int(word) for word in line.split()[:-1]])
 
     def run() -> float:
