@@ -22,6 +22,7 @@ from ..results.dpop_result import DpopMetrics, DpopResult, DpopStatus
 from ..runs.pools import DaskPools, serial_pool
 from ..trees.costs import Rates
 from .agent import constant_of
+from .message_graph import message_graph
 from .network import SimulatedNetwork
 from .pseudo_tree import CHEAPEST, pseudo_parents
 from .solving import AgentOptions, Planned, Ran, plan_dcop, run_dcop
@@ -164,6 +165,7 @@ def _result(planned: Planned, ran: Ran, seconds: dict[str, float]) -> DpopResult
         seconds,
         peak_rss_bytes(),
         dcop.notes,
+        message_graph(dcop, planned.tree, planned.plans, planned.semiring.itemsize),
     )
 
 

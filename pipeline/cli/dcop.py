@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .ending import guarded, say
-from .options import Grouped, complete_model, complete_path, json_option, option, print_notes
+from .options import Grouped, complete_model, complete_path, json_option, option, print_notes, print_written
 
 if TYPE_CHECKING:
     from ..results.dpop_result import DpopResult
@@ -47,9 +47,12 @@ _HEURISTICS = "cheapest, planned, most-connected, max-degree, most-constrained, 
 @option("workers", "Local Dask worker processes for agents.")
 @option("scheduler")
 @option("gpus", "Run large joins on a GPU of this machine.")
+@click.option(
+    "--graph", metavar="FILE", help="Write the graph of all messages to a .svg, .html, .png, .pdf or .json file."
+)
 @json_option
 @guarded
-def dpop(file: str, agents: str | None, as_json: bool, **options: Any) -> None:
+def dpop(file: str, agents: str | None, graph: str | None, as_json: bool, **options: Any) -> None:
     """Solve a distributed problem by its agents' messages.
 
     The algorithm is DPOP, ADPOP (--z) or MB-DPOP (--memory).
@@ -61,7 +64,10 @@ def dpop(file: str, agents: str | None, as_json: bool, **options: Any) -> None:
     from ..api.progress import status_line
     from ..api.solve import load_dcop
     from ..options import parse_size
+    from ..plans.task_graph import graph_ending
 
+    if graph is not None:
+        graph_ending(graph)
     start = time.perf_counter()
     problem = load_dcop(file, agents=agents)
     read_seconds = time.perf_counter() - start
@@ -73,6 +79,9 @@ def dpop(file: str, agents: str | None, as_json: bool, **options: Any) -> None:
         found = solve(problem, **options)
     found = replace(found, seconds={"read": read_seconds, **found.seconds})
     print_notes(found.notes)
+    if graph is not None and found.graph is not None:
+        found.graph.save(graph)
+        print_written(graph)
     if as_json:
         click.echo(found.to_json())
     else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import field
 from decimal import Decimal
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from ...records import dataclass
 from ..drawings.shown import Shown, aligned_lines
@@ -13,6 +13,9 @@ from ..errors import format_bytes, shown_number
 from ..models.frames import Tabled
 from ..public_names import public
 from .proof import plain_number, shown_assignment
+
+if TYPE_CHECKING:
+    from ..plans.task_graph import TaskGraph
 
 DpopStatus = Literal["optimal", "bounded", "infeasible"]
 Number = int | Decimal
@@ -159,6 +162,8 @@ class DpopResult(Shown, Tabled):
         Largest resident size of this process.
     notes : tuple of str
         Notes for the caller, one sentence each.
+    graph : TaskGraph or None
+        A task for each UTIL and each VALUE message; None for a result that was read from JSON.
 
     Examples
     --------
@@ -180,6 +185,7 @@ class DpopResult(Shown, Tabled):
     seconds: Mapping[str, float] = field(default_factory=dict)
     peak_rss_bytes: int = 0
     notes: tuple[str, ...] = ()
+    graph: TaskGraph | None = field(default=None, repr=False, compare=False)
 
     @classmethod
     def from_dict(cls, found: Mapping[str, Any]) -> DpopResult:

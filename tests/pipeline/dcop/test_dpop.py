@@ -550,3 +550,24 @@ def test_published_problems(data: Path) -> None:
         if found.metrics.width <= 4:
             assert dpop(dcop, memory=400, order="planned").value == value, row["path"]
             assert dpop(dcop, z=found.metrics.width + 1, order="planned").value == value
+
+
+@pytest.mark.parametrize("limits", [{}, {"z": 2}])
+def test_the_graph_has_every_message_in_order(limits: dict[str, Any], tmp_path: Path) -> None:
+    found = bucketflow.dpop(bucketflow.load_dcop("meetings"), **limits)
+    assert found.graph is not None
+    nodes = found.graph.nodes
+    assert len(nodes) == 2 * len(found.parents)
+    sent = sum(node.repeats for node in nodes.values() if node.kind == "elimination" and node.variables)
+    assert sent == found.metrics.messages["util"]
+    for agent, parent in found.parents.items():
+        util, value = (next(key for key in nodes if key.startswith(f"{kind}-{agent}.")) for kind in ("util", "value"))
+        assert set(nodes[util].needs) < set(nodes)
+        if parent is not None:
+            above = next(key for key in nodes if key.startswith(f"util-{parent}."))
+            assert util in nodes[above].needs
+            assert nodes[value].level > nodes[util].level
+    path = tmp_path / "messages.json"
+    done = CliRunner().invoke(main, ["dpop", "meetings", "--graph", str(path)])
+    assert done.exit_code == 0, done.output
+    assert json.loads(path.read_text())["tasks"] == len(nodes)

@@ -181,6 +181,22 @@ def test_likelihoods_of_cases() -> None:
         assert found[name] == pytest.approx(expected[name], rel=1e-9, abs=1e-13)
 
 
+def test_tables_are_learnt_as_on_a_cpu() -> None:
+    rng = np.random.default_rng(3)
+    rows = 0.1 + rng.random((3, 2, 3))
+    rows /= rows.sum(axis=-1, keepdims=True)
+    pair = np.full((3, 2), 0.5)
+    tables = [(("a",), np.full(3, 1 / 3)), (("a", "b"), pair), (("a", "b", "c"), rows)]
+    model = Model.build("bayes", {"a": 3, "b": 2, "c": 3}, tables)
+    cells = {"a": np.array([0, -1, 2, 1]), "c": np.array([-1, 2, 0, 1])}
+    with only_devices():
+        found = bucketflow.fit(model, cells, gpus=1, iterations=1, tolerance=0)
+    expected = bucketflow.fit(model, cells, iterations=1, tolerance=0)
+    assert found.log_likelihoods == pytest.approx(expected.log_likelihoods, rel=1e-12)
+    for ours, theirs in zip(found.model.functions, expected.model.functions, strict=True):
+        np.testing.assert_allclose(ours.values, theirs.values, rtol=1e-9)
+
+
 def test_a_common_finding_that_spans_too_much_leaves_all_cases_to_the_cpu() -> None:
     model, cases = ring(), {"x5": np.array([0, 1, 2])}
     cpu, gpu = bucketflow.compile(model), bucketflow.compile(model, gpus=1)
