@@ -198,6 +198,7 @@ class GanakEngine(_SumEngine):
         try:
             found = self._process.run(seconds, stop)
         except GanakError as error:
+            vars(self).pop("_process")  # a further turn starts anew, within the memory of that turn
             if self.asking.effort.method == GANAK:
                 raise BudgetError(f"Ganak ended without an answer: {error}; try a larger --memory") from None
             return Unfinished(f"it ended without an answer: {error}", hopeless=True)

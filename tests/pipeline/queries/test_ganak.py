@@ -20,6 +20,7 @@ import bucketflow
 from bucketflow import BudgetError, Model, ModelError
 from bucketflow.pipeline.answering.engines import engine_registry, sum_engines
 from bucketflow.pipeline.answering.engines.asking import Asking
+from bucketflow.pipeline.answering.engines.engine import Unfinished
 from bucketflow.pipeline.answering.engines.engine_registry import EnginesOf
 from bucketflow.pipeline.answering.engines.strategy_policy import TurnLengths
 from bucketflow.pipeline.answering.question import question_of
@@ -157,7 +158,7 @@ def test_ctrl_c_ends_the_process() -> None:
 @installed
 def test_memory_is_limited() -> None:
     with pytest.raises(GanakError):
-        GanakProcess(1 << 24, [[1]], [1], None, 1 << 20).run(60.0)
+        GanakProcess(1 << 22, [[1]], [1], None, 1 << 20).run(60.0)
 
 
 @installed
@@ -185,6 +186,19 @@ def test_ganak_has_time_slices_and_another_engine_may_answer() -> None:
     found = solve_by(policy, model, "count")
     assert found.value == bucketflow.solve(model, "count", method="dense").value
     assert "ganak" in {each.engine for each in found.tried}
+
+
+@installed
+def test_a_turn_after_lack_of_memory_has_the_memory_of_that_turn() -> None:
+    asking = Asking(question_of(clause_model(14, 30), "count"), Options(memory="4GB"))
+    asking.reserved_bytes = 1 << 40
+    engine = EnginesOf(asking)["ganak"]
+    assert isinstance(engine, sum_engines.GanakEngine)
+    assert engine._process.memory_bytes == 0
+    engine._process.clauses = [["no literal"]]  # type: ignore[list-item]
+    assert isinstance(engine.run(10.0), Unfinished)
+    asking.reserved_bytes = 0
+    assert getattr(engine.run(60.0), "value", None) == brute_count(asking.question.model, {})
 
 
 @installed
