@@ -53,7 +53,7 @@ _PLANNED_SWEEP_SECONDS: Final = 2.0
 # A sweep that is planned runs if its plan takes at most this many seconds.
 _SHORT_SWEEP_SECONDS: Final = 1.0
 # Russian dolls come before the full preparation, for this fraction of the time spent so far.
-_DOLLS_SHARE: Final = 0.5
+_DOLLS_SHARE: Final = 1.0
 # Fraction of the time spent for small clusters, which come first; rows get the same time on the shifted costs.
 _CLUSTERS_SHARE: Final = 1.0
 

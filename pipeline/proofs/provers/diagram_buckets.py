@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
@@ -30,6 +31,8 @@ from ..prover_policy import SCARCE_BYTES
 
 # Messages that serve every cut-off take at most one part in this many of the memory.
 _DIAGRAM_KEPT_PART: Final = 4
+# Bytes of an edge of a diagram: its weight, its child, and its part of the nodes.
+_EDGE_BYTES: Final = 24
 # If memory is scarce, freed pages are returned after joins have freed 1 / this of it.
 _DIAGRAM_FREED_PART: Final = 16
 
@@ -81,7 +84,7 @@ class Round:
 
 @dataclass(eq=False)
 class DiagramBuckets:
-    """Functions of a network as diagrams, by the variable of theirs that is eliminated first.
+    """Functions of a network, by the variable of theirs that is eliminated first; diagrams once they are needed.
 
     Variables are numbered by depth: 0 is eliminated last and stands on top of every diagram.
 
@@ -92,42 +95,78 @@ class DiagramBuckets:
     sizes : array
         Domain sizes, by depth.
     base : int
-        Sum of all constants, including the constants of the kept messages.
+        Sum of all constants, including the constants of the kept messages and the least costs of all tables.
+    waiting : list of list of CostTable
+        By variable, tables that are not turned into diagrams yet.
     sequence : tuple of int
         In which variables are eliminated: small buckets first, so that their constants help the large ones.
     kept : dict
         By variable, messages that serve every cut-off: nothing that they stand for was left out.
     held : int
         Bytes of all diagrams, including the diagrams of the kept messages.
+    waiting_bytes : int
+        Bytes that the waiting tables take at most as diagrams.
     """
 
     depth: Integers
     sizes: Integers
     base: int
+    waiting: list[list[CostTable]]
     entries: list[list[Entry]]
     spaces: Spaces
     memory_bytes: int
     sequence: tuple[int, ...] = ()
     kept: dict[int, Entry] = field(default_factory=dict)
     held: int = 0
+    waiting_bytes: int = 0
+
+    def lay_out(self, x: int, memory_bytes: int) -> Entry:
+        """Turn the next table of a bucket into a diagram, without its least cost.
+
+        Raises
+        ------
+        NoRoomError
+            If it takes more than ``memory_bytes``.
+        """
+        table = self.waiting[x][0]
+        places = self.depth[list(table.scope)]
+        by_depth = np.argsort(places)
+        costs = table.costs.transpose(by_depth) - table.costs.min()
+        allowed = np.isfinite(costs)
+        values = np.where(allowed, np.where(allowed, costs, 0).astype(np.int64), FORBIDDEN)
+        function = from_dense(places[by_depth], values, self.sizes, limits=Limits(memory_bytes=memory_bytes))
+        assert function.constant == 0
+        entry = Entry.of(function)
+        self.waiting[x].pop(0)
+        self.waiting_bytes -= _EDGE_BYTES * table.costs.size
+        self.entries[x].append(entry)
+        self.held += entry.nbytes
+        return entry
 
 
 def buckets_of(network: CostNetwork, order: Sequence[int], memory_bytes: int) -> DiagramBuckets | None:
-    """Turn all functions into diagrams; None if one of them allows nothing.
-
-    Raises
-    ------
-    NoRoomError
-        If they do not fit.
-    """
+    """Put all functions into buckets; None if one of them allows nothing."""
     depth = np.empty(len(network.dims), np.int64)
     depth[list(order)] = np.arange(len(order))[::-1]
     sizes = np.empty(len(network.dims), np.int64)
     sizes[depth] = network.dims
-    buckets = DiagramBuckets(depth, sizes, network.constant, [[] for _ in sizes], Spaces(sizes.tolist()), memory_bytes)
-    if not all(_take(buckets, table) for table in network.tables):
-        return None
-    buckets.sequence = tuple(_small_first([[e.scope for e in entries] for entries in buckets.entries], buckets.spaces))
+    waiting: list[list[CostTable]] = [[] for _ in sizes]
+    scopes: list[list[int]] = [[] for _ in sizes]
+    base = network.constant
+    for table in network.tables:
+        least = float(table.costs.min(initial=math.inf))
+        if least == math.inf:
+            return None
+        base += int(least)
+        places = depth[list(table.scope)]
+        waiting[places.max()].append(table)
+        scopes[places.max()].append(as_bits(places))
+    spaces = Spaces(sizes.tolist())
+    entries: list[list[Entry]] = [[] for _ in sizes]
+    buckets = DiagramBuckets(
+        depth, sizes, base, waiting, entries, spaces, memory_bytes, tuple(_small_first(scopes, spaces))
+    )
+    buckets.waiting_bytes = _EDGE_BYTES * network.cells
     return buckets
 
 
@@ -152,22 +191,6 @@ def _small_first(scopes: Sequence[Sequence[int]], spaces: Spaces) -> Iterator[in
             waiting[parent] -= 1
             if not waiting[parent]:
                 heappush(ready, (spaces.rows(unions[parent]), parent))
-
-
-def _take(buckets: DiagramBuckets, table: CostTable) -> bool:
-    places = buckets.depth[list(table.scope)]
-    by_depth = np.argsort(places)
-    costs = table.costs.transpose(by_depth)
-    allowed = np.isfinite(costs)
-    values = np.where(allowed, np.where(allowed, costs, 0).astype(np.int64), FORBIDDEN)
-    limits = Limits(memory_bytes=buckets.memory_bytes - buckets.held)
-    function = from_dense(places[by_depth], values, buckets.sizes, limits=limits)
-    if function.diagram is None:
-        return False
-    buckets.base += function.constant
-    buckets.held += function.nbytes
-    buckets.entries[int(places.max())].append(Entry.of(function))
-    return True
 
 
 @dataclass(eq=False)
@@ -244,13 +267,14 @@ class Elimination:
             return True
         if self._stop():
             raise DiagramStoppedError
-        begun = self._begun = self._begun or _Begun(self._base, sorted(self._entries[x], key=_nodes))
+        begun = self._begun = self._begun or self._first_of(x)
         message = self._message(x, begun)
         self._begun = None
         self._held -= begun.between
         if message is None:
             return False
-        self._pure[x] &= self._buckets.held + message.nbytes <= self._buckets.memory_bytes // _DIAGRAM_KEPT_PART
+        kept_bytes = self._buckets.held + self._buckets.waiting_bytes + message.nbytes
+        self._pure[x] &= kept_bytes <= self._buckets.memory_bytes // _DIAGRAM_KEPT_PART
         if self._pure[x]:
             self._buckets.kept[x] = message
             self._buckets.base += self._base - begun.base
@@ -261,12 +285,38 @@ class Elimination:
         self._retire(x)
         return True
 
+    def _first_of(self, x: int) -> _Begun:
+        """Begin with a bucket: only now its functions become diagrams."""
+        buckets = self._buckets
+        while buckets.waiting[x]:
+            try:
+                entry = buckets.lay_out(x, buckets.memory_bytes - self._held)
+            except NoRoomError:
+                if not self._make_room():
+                    raise
+                continue
+            self._entries[x].append(entry)
+            self._held += entry.nbytes
+            if self._stop():
+                raise DiagramStoppedError
+        return _Begun(self._base, sorted(self._entries[x], key=_nodes))
+
     def _retire(self, x: int) -> None:
         """Keep the functions of a bucket that was eliminated for decoding, if there is memory for that."""
         if self._done is None:
             self._drop(x)
         else:
             self._done.append(x)
+
+    def _make_room(self) -> bool:
+        """Let go of functions that only serve decoding, and return freed pages; return whether there were any."""
+        if not self._done:
+            return False
+        for y in self._done:
+            self._drop(y)
+        self._done = None
+        return_freed_pages()
+        return True
 
     def _drop(self, x: int) -> None:
         dropped = self._own.intersection(self._entries[x])
@@ -289,12 +339,9 @@ class Elimination:
         try:
             result = self._join(begun, entries, minimise)
         except NoRoomError:
-            if not self._done:
+            if not self._make_room():
                 raise
-            for y in self._done:
-                self._drop(y)
-            self._done, begun.join = None, None
-            return_freed_pages()
+            begun.join = None
             result = self._join(begun, entries, minimise)
         self._freed(begun)
         self._edges += result.edges
