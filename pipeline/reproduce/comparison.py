@@ -13,7 +13,7 @@ from typing import Any
 
 from ...cluster.version import __version__
 from ..drawings.pages import Grid, page
-from ..errors import format_bytes
+from ..errors import BucketflowError, format_bytes
 from .experiments import INFEASIBLE, Measured, Measurement, mean_of, prepared
 from .papers import Figure, Instances, Paper, PaperRow, PaperTable, Way
 from .timed_call import Ended, within
@@ -228,7 +228,14 @@ def compared(
         Receives the row that is measured.
     every : bool
         Whether a random point has as many problems as in the papers.
+
+    Raises
+    ------
+    BucketflowError
+        If GPUs are requested and missing.
     """
+    if gpus is not None:
+        _need_gpus(gpus)
     known: dict[str, Ended] = {}
     count = _MANY if every else _FEW
     tables = []
@@ -254,6 +261,17 @@ def compared(
             rows.append(ComparedRow(row, ended, missing))
         tables.append(ComparedTable(table, tuple(rows)))
     return Comparison(paper, _machine(gpus), seconds, tuple(tables))
+
+
+def _need_gpus(gpus: str) -> None:
+    """Refuse in one sentence if GPUs are missing."""
+    from ...cluster.address import ClusterError
+    from ...cluster.gpus import count_gpus
+
+    try:
+        count_gpus(gpus)
+    except ClusterError as error:
+        raise BucketflowError(str(error)) from None
 
 
 def _measured(asked: Measurement, seconds: float | None) -> Ended:

@@ -17,7 +17,7 @@ import pytest
 from click.testing import CliRunner
 
 import bucketflow
-from bucketflow import Model, ModelError
+from bucketflow import BucketflowError, Model, ModelError
 from bucketflow.pipeline.cli.main import main
 from bucketflow.pipeline.cli.show_run import fitted, show
 from bucketflow.pipeline.drawings.pages import Grid, page
@@ -159,6 +159,12 @@ def test_random_points_are_means_of_problems_that_all_ways_solve(found: Comparis
     assert ours is not None
     assert ours.figures["load"] == pytest.approx(np.mean([each.metrics.network_load for each in runs]))
     assert ours.answers == tuple(INFEASIBLE if each.status == "infeasible" else each.value for each in runs)
+
+
+def test_missing_gpus_are_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bucketflow.cluster.gpus.visible_gpus", lambda: [])
+    with pytest.raises(BucketflowError, match="--gpus 1: this machine has 0"):
+        compared(stand_in(), Instances(folder), "1", None, lambda text: None)
 
 
 def test_tables_of_gpus_alone_need_a_gpu(folder: Path) -> None:
