@@ -21,7 +21,7 @@ from ..models.checks import fitting
 from ..models.function import Function, compact, dense_function, many_functions
 from ..models.model import Kind, Model
 from .bayesian.network_checks import Refuse, checked_product
-from .text.source import BLOCK_COMMENT, Source
+from .text.source import BLOCK_COMMENT, Source, check_deadline
 from .text.tables import MAX_AXES, cell_count, every_entry, full_table, take_function, take_functions, take_variables
 from .text.tokens import Tokens, WordStream, are_entries
 from .text.written_words import WrittenFile
@@ -218,6 +218,8 @@ def _joint_tables(network: _Network) -> tuple[list[Function], list[int]] | None:
     flat, tables, factor = listed.astype(np.int64).tolist(), list[NDArray[np.float64]](), 0.0
     numbers.flags.writeable = False
     for arity, end, place, stop in zip(arities, ends.tolist(), places.tolist(), stops.tolist(), strict=True):
+        if tokens.allowance.timed:
+            check_deadline()
         scope, values, shift = tuple(flat[end - arity : end]), numbers[place + 1 : stop], 0.0
         if arity > MAX_AXES or len(set(scope)) < arity:
             return None
