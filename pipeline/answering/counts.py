@@ -45,6 +45,9 @@ from ..trees.memory import Sizing, sweep_peak
 from .answers import swept_total
 
 # The sweeps modulo primes that follow the first one of a count: how many there are, and how many points each takes.
+#
+# A count that costs may bound is read off a polynomial, known by its values at many points. The points of one sweep are
+# the states of one more variable, which all tables have as their last axis. Pure.
 
 # Numbers of points that are tried: rows of 64 hide what a step costs besides.
 _TOGETHER = (64, 16, 4)

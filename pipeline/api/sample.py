@@ -24,11 +24,17 @@ from ..answering.door import valued
 from ..answering.prepared import Prepared
 from ..answering.question import Findings, Question, question_of
 from ..assignments.device_drawing import TOGETHER, cells_there, device_walks, why_walked_here
-from ..assignments.draw_sources import DrawSource, draw_source, drawn_from_circuit
+from ..assignments.draw_sources import (
+    BoltzmannSums,
+    DrawSource,
+    KeptSums,
+    colder_weight,
+    draw_source,
+    drawn_from_circuit,
+    kept_shares,
+)
 from ..assignments.drawing import Drawing, Streams, draw_others, drawing_bytes, table_cells
-from ..assignments.kept_sums import BoltzmannSums, KeptSums
 from ..assignments.kept_sweep import kept_notes, kept_options, opened_sweep, prepare_kept, with_room
-from ..assignments.tempering import colder_weight, kept_shares
 from ..compiling import counts_compiling
 from ..errors import BudgetError, InternalError, ModelError, checks_keywords, format_bytes
 from ..formats.read import GivenModel

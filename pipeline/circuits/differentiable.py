@@ -31,6 +31,14 @@ from ..trees.costs import Rates
 from ..trees.tree import bucket_tree
 
 # Orders for machines that do many equal steps at once: rounds of variables that no function or join has together.
+#
+# Multiple elimination (Liu 1985, "Modification of the minimum-degree algorithm by multiple elimination") bounded by the
+# size of a join: the shallower a tree is to be, the larger are its joins.
+#
+# >>> independent_rounds((2,) * 7, [(v, v + 1) for v in range(6)], most_cells=8)
+# (0, 6, 2, 4, 1, 5, 3)
+# >>> independent_rounds((2,) * 7, [(v, v + 1) for v in range(6)], most_cells=4)
+# (0, 6, 1, 5, 2, 4, 3)
 
 
 def independent_rounds(dims: Sequence[int], scopes: Iterable[Sequence[int]], most_cells: int) -> tuple[int, ...]:

@@ -38,6 +38,9 @@ from .pools import open_tables
 from .run import Run
 
 # The scales of a table of probabilities, as Zarr arrays beside it, so that any Zarr reader can use its values.
+#
+# Each chunk of such a table has a scale of its own, which bucketflow reads from the receipts. Other readers find it in
+# the array ``NAME_log_scale``. It has one entry a chunk, and the axes along which the table is cut, by the same names.
 
 
 def write_scales(folder: Place, spec: TableSpec, receipts: Collection[Receipt]) -> None:

@@ -13,12 +13,48 @@ from math import log2
 from operator import itemgetter
 from typing import Final
 
+from ...records import dataclass
 from ...tasks.steps.number_limits import SAME_SHARE
 from ...tasks.steps.ordered_sum import ordered_sum
+from ...tasks.steps.policy import Policy
 from ...tasks.steps.products import LEAST
+from ...tasks.sweeps.best_states import JOINT_STATES
 from .costs import Rates, step_prices
 from .tree import Sizer, Tree, build_tree
-from .tree_policy import TreePolicy
+
+# Tuned numbers of rewriting trees. Pure.
+
+
+@dataclass(frozen=True)
+class TreePolicy(Policy):
+    """The numbers behind steps that are joined beforehand, or left for later.
+
+    Parameters
+    ----------
+    join_share : int
+        A join that saves reading its inputs may have at most 1 / this of the step's cells.
+    cached_cells : int
+        Lowering joins inputs by itself if the joins stay in the caches, at most this many cells;
+    many_inputs : int
+        and at most this many of them are cheap.
+    joined_step_cells : int
+        Below, a further step costs about what it saves.
+    later_joint_cells : int
+        Fewer joint states are decoded before a further step would be planned.
+    later_rows : int
+        A step that is left for later handles at least this many times the rows that it leaves,
+    joint_states : int
+        and at most this many joint states, which are compared together.
+    """
+
+    join_share: int = 64
+    cached_cells: int = 1 << 16
+    many_inputs: int = 8
+    joined_step_cells: int = 1 << 22
+    later_joint_cells: int = 1 << 16
+    later_rows: int = 1 << 4
+    joint_states: int = JOINT_STATES
+
 
 # Maximum inputs of a step after its inputs were joined beforehand.
 _FEW_INPUTS: Final = 3

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from bucketflow.tasks.diagrams.diagram import FORBIDDEN, Spaces, as_bits
-from bucketflow.tasks.diagrams.diagram_policy import DiagramPolicy
+from bucketflow.tasks.diagrams.hashing import DiagramPolicy
 from bucketflow.tasks.diagrams.min_plus import (
     DiagramStoppedError,
     Integers,

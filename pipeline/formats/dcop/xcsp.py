@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 from html import escape
+from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 from ....tasks.steps.number_limits import LARGEST_INT32
 from ...errors import printable, shorten
 from ...models.dcop import Agent, Dcop
-from ...models.model import Model
+from ...models.model import FORBIDDEN, Model
 from ..decimal_costs import Number
 from ..format_policy import STATE_BYTES
 from ..text.source import Source
@@ -35,7 +36,34 @@ from ..text.xml import Element, root_element
 from .draft import Draft, Given
 from .predicates import Intension, read_intensions, tabulated
 from .xcsp_elements import check_arity, check_count, check_elements, read_presentation
-from .xcsp_globals import all_different, is_all_different
+
+# Global constraints of XCSP 2.1 that are read: allDifferent, as a constraint of each two variables.
+
+_ALL_DIFFERENT = "global:alldifferent"
+
+
+def is_all_different(reference: str) -> bool:
+    """Whether a constraint refers to allDifferent."""
+    return "".join(reference.split()).lower() == _ALL_DIFFERENT
+
+
+def all_different(name: str, element: Element, scope: tuple[int, ...], draft: Draft) -> Iterator[Given]:
+    """Yield what forbids that two variables have one value; their values count, not the places in their domains.
+
+    Raises
+    ------
+    FormatError
+        If parameters are not the variables of the scope.
+    """
+    words = " ".join(element.words("parameters")).replace("[", " ").replace("]", " ").split()
+    if words and {*words} != {other for other, v in draft.names.items() if v in scope}:
+        raise draft.fail(element.line, "the variables of the scope as parameters", repr(shorten(" ".join(words))))
+    for k, (x, y) in enumerate(combinations(scope, 2)):
+        draft.take_costs(element.line, 0, (x, y), dense=True)
+        equal = np.equal.outer(*(np.array(draft.labels[v], object) for v in (x, y)))
+        costs = np.where(equal.astype(bool), FORBIDDEN, 0).ravel()
+        yield Given(f"{name}.{k}" if len(scope) > 2 else name, element.line, (x, y), costs)
+
 
 _RANGE = re.compile(r"([+-]?\d+)\.\.([+-]?\d+)")
 _NUMBER = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,3})?")

@@ -23,8 +23,8 @@ import bucketflow
 from bucketflow import BudgetError, Model, ModelError, Samples, sample
 from bucketflow.cluster.pool import ThreadPool
 from bucketflow.pipeline.answering.question import question_of
+from bucketflow.pipeline.assignments.draw_sources import KeptSums
 from bucketflow.pipeline.assignments.drawing import Drawing
-from bucketflow.pipeline.assignments.kept_sums import KeptSums
 from bucketflow.pipeline.assignments.kept_sweep import opened_sweep, prepare_kept
 from bucketflow.pipeline.budget.budget_policy import BudgetPolicy
 from bucketflow.pipeline.cli.main import main

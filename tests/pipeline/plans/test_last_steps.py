@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 import bucketflow
 from bucketflow import Model
-from bucketflow.pipeline.trees.rewrites import with_last_steps
+from bucketflow.pipeline.trees.rewrites import TreePolicy, with_last_steps
 from bucketflow.pipeline.trees.tree import Sizer, Tree, build_tree
-from bucketflow.pipeline.trees.tree_policy import TreePolicy
 from bucketflow.tasks.sweeps import best_states
 from tests.models import brute_optimum, cost_models
 

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 import bucketflow
 from bucketflow import Model
 from bucketflow.pipeline.trees.costs import Rates, sized_work
-from bucketflow.pipeline.trees.rewrites import with_joined_inputs
+from bucketflow.pipeline.trees.rewrites import TreePolicy, with_joined_inputs
 from bucketflow.pipeline.trees.tree import Sizer, Tree, build_tree
-from bucketflow.pipeline.trees.tree_policy import TreePolicy
 from tests.models import bayes_models, brute_log10_sum, brute_optimum, cost_models, markov_models
 from tests.policies import InForce
 

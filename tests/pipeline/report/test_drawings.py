@@ -18,8 +18,8 @@ from bucketflow.pipeline.cli.main import main
 from bucketflow.pipeline.drawings import network_layouts
 from bucketflow.pipeline.drawings.charts import lines, table
 from bucketflow.pipeline.drawings.display_policy import DisplayPolicy
-from bucketflow.pipeline.drawings.edge_routes import edge_routes
 from bucketflow.pipeline.drawings.html import bars
+from bucketflow.pipeline.drawings.network_picture import edge_routes
 from bucketflow.pipeline.drawings.rendering import light
 from bucketflow.pipeline.drawings.svg import Svg
 from tests.models import grid
