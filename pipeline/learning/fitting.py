@@ -39,8 +39,6 @@ Array = NDArray[Any]
 Report = Callable[[int, float], None]
 """Called with the number of finished iterations, and the log-likelihood after them."""
 
-# Distributions of a child that differ by at most this much under all states of a hidden parent count as equal.
-_ALIKE = 1e-12
 _STARTS = ("model", "uniform", "random")
 
 
@@ -181,7 +179,7 @@ def _notes(learnt: Model, rows: DataRows) -> Iterator[str]:
     for v, name in enumerate(learnt.own_names):
         hidden = v not in observed or (observed[v].ndim == 1 and bool((observed[v] < 0).all()))
         children = [f for f in learnt.functions if v in f.scope and f.child != v and f.rows is None] if hidden else []
-        if children and all(np.ptp(f.values, axis=f.scope.index(v)).max() <= _ALIKE for f in children):
+        if children and all(np.allclose(np.ptp(f.values, axis=f.scope.index(v)), 0.0) for f in children):
             yield f"the start does not tell the states of the hidden variable {name!r} apart; use random starts"
     if learnt.hidden:
         yield "tables of hidden variables that stand for wide functions stay as they are"
