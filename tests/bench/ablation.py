@@ -83,7 +83,7 @@ def summary(prover: str, found: Sequence[Trial]) -> str:
 
 def arguments() -> argparse.Namespace:
     """Read the command line."""
-    names = [entry.name for entry in ALL_PROVERS]
+    names = [entry.name for entry in ALL_PROVERS if not entry.package]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--limit", type=float, default=25.0, metavar="SECONDS", help="CPU time of each")
     parser.add_argument("--memory", type=float, default=1.0, metavar="GB", help="budget")

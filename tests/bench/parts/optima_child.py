@@ -1,7 +1,7 @@
 """One optimum in a process of its own: ``optima_child.py SOLVER FILE EVIDENCE SECONDS MEMORY`` prints a line of JSON.
 
-A solver is ``bucketflow``, ``bucketflow without PROVER``, or a configuration of toulbar2. Seconds are the process's CPU
-seconds, for everybody.
+A solver is ``bucketflow`` (its own provers only), ``bucketflow without PROVER``, or a configuration of
+toulbar2. Seconds are the process's CPU seconds, for everybody.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def main() -> None:
     solver, path, evidence, seconds, memory = sys.argv[1:]
     ours, _, left_out = solver.partition(" without ")
     if ours == "bucketflow":
-        with using(entry for entry in ALL_PROVERS if entry.name != left_out):
+        with using(entry for entry in ALL_PROVERS if not entry.package and entry.name != left_out):
             found = bucketflow_answer(path, evidence, float(seconds), int(memory))
     else:
         found = toulbar2_answer(solver, path, evidence, float(seconds))
