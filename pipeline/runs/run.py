@@ -13,7 +13,6 @@ from ...cluster.pool import Pool, SerialPool, TaskLabel
 from ...cluster.swept_cells import count
 from ...records import dataclass
 from ...storage.files import Place
-from ...tasks.steps.caches import Remembered
 from ...tasks.steps.step import Step
 from ...tasks.sweeps.program import Program
 from ...tasks.sweeps.sweep import OnTable, StepReport
@@ -32,10 +31,6 @@ V = TypeVar("V")
 
 #: Where a run directory keeps tables.
 TABLES: Final = "tables"
-
-#: Leaf tables of the last plans, and how many bytes they may take together in each.
-_LEAVES: Final[Remembered[Mapping[int, Any]]] = Remembered(2)
-_REMEMBERED_BYTES: Final = 1 << 22
 
 
 def count_step(step: Step) -> None:
@@ -243,13 +238,6 @@ class Run(Generic[T]):
         if self.progress is not None:
             self.progress(cells)
 
-    def _leaves(self, axes: Mapping[int, tuple[int, ...]]) -> Mapping[int, T]:
-        """Build leaf tables; small tables of a network that is asked again are built once."""
-        if self.plan.leaf_bytes > _REMEMBERED_BYTES:
-            return self.arithmetic.leaves(axes)
-        made = type(self.arithmetic), self.problem.semiring
-        return _LEAVES.of([self.network, axes], made, lambda: self.arithmetic.leaves(axes))
-
     def program(self, steps: Sequence[Step], outputs: Sequence[int], variant_from: int = 0) -> Program[T]:
         """Build the leaf tables that ``steps`` read and put them together."""
         plan = self.plan
@@ -257,7 +245,7 @@ class Run(Generic[T]):
         axes = plan.leaf_axes if whole else plan.leaf_axes_of(steps, outputs)
         algebra: Any = self.arithmetic.algebra(plan.tree.dims, self.compiled)
         if self.room is None:
-            leaves = self._leaves(axes)
+            leaves = self.arithmetic.leaves(axes)
         else:
             from ..queries.row_arithmetic import leaf_tables, rows_algebra
 
