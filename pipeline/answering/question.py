@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...records import dataclass
-from ...tasks.steps.caches import Remembered
 from ..errors import ModelError
 from ..formats.read import evidence_of, load_evidence, variables_of
 from ..models.findings import check_log10, is_state, likelihood, named_findings
@@ -34,9 +33,6 @@ from ..trees.tree import Target
 LARGE_CELLS = 1 << 22
 # Cells of a sweep from which chains of small functions may replace wide functions.
 _QUICK_CELLS = 1 << 16
-# Cells of all functions of a model whose networks are kept: some MB.
-_REMEMBERED_CELLS = 1 << 18
-_REDUCED = Remembered[tuple[Network, tuple[Target, ...] | None]](2)
 
 Array = NDArray[Any]
 Evidence = str | PathLike[str] | Mapping[str, Any] | None
@@ -114,17 +110,7 @@ class Question:
 
     @cached_property
     def reduced(self) -> tuple[Network, tuple[Target, ...] | None]:
-        """The network that remains after preprocessing, and the sets of its variables whose tables are read.
-
-        The networks of the last questions to small models are kept, with all that was derived from them.
-        """
-        small = sum([f.values.size for f in self.model.functions]) <= _REMEMBERED_CELLS
-        if self.soft or not small:
-            return self._reduced()
-        asked = self.query, self.asked, self.outer, self.keeps_isolated, tuple(sorted(self.hard.items()))
-        return _REDUCED.of([self.model], asked, self._reduced)
-
-    def _reduced(self) -> tuple[Network, tuple[Target, ...] | None]:
+        """The network that remains after preprocessing, and the sets of its variables whose tables are read."""
         query = QUERIES[self.query].swept
         if self.asked is None:
             network = reduce_model(self.weighted, query, self.hard, self.outer or ())
