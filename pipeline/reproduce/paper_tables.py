@@ -8,53 +8,27 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from ...tasks.learnt.learnt_launches import RULES
 from ..errors import ModelError
-from ..tuning.regressions import REGRESSIONS
-from ..tuning.step_benches import CPU_LAUNCHES
-from .message_launches import MESSAGE_LAUNCHES, SURFACES
+from .launch_tables import launch_tables
+from .measured_ways import (
+    AGENTS,
+    AGENTS_GPU,
+    ANY,
+    ANY_POINT,
+    BOUND,
+    CORE,
+    DENSE_GPU,
+    PROPAGATIONS,
+    ROWS,
+    ROWS_GPU,
+    TREE,
+    WIDTH,
+    Z_GPU,
+    Z,
+)
 from .papers import Figure, Paper, PaperRow, PaperTable, Ratio, Way, published_tables
 
 Problem = Callable[[Mapping[str, Figure]], Mapping[str, Any]]
-
-# Ways to measure: optima, bounds, propagations, agents.
-
-_ANY: Final = Way("any", "optimum", {"answer": "optimum", "by": "engine", "seconds": "any engine s"})
-_ONE_CORE: Final = {"threads": 1, "tree": "bucket"}
-_WIDTH: Final = Way("width", "width", {"width": "w*"})
-_CORE: Final = Way("core", "optimum", {"seconds": "one core, dense s"}, {"method": "dense", **_ONE_CORE})
-_DENSE_GPU: Final = Way(
-    *("gpu", "optimum", {"seconds": "one GPU, dense s"}, {"method": "dense", "tree": "bucket"}), gpu=True
-)
-_ROWS: Final = Way("rows", "optimum", {"seconds": "one core, rows s"}, {"representation": "rows", **_ONE_CORE})
-_ROWS_GPU: Final = Way(
-    *("gpu rows", "optimum", {"seconds": "one GPU, rows s"}, {"representation": "rows", "tree": "bucket"}), gpu=True
-)
-_BOUND: Final = Way("bound", "bound", {"lower": "lower", "upper": "upper", "size": "mini-buckets"})
-_Z: Final = Way(
-    *("z", "bound", {"lower": "lower", "upper": "upper", "quality": "lower / optimum", "seconds": "one core s"}),
-    {"threads": 1},
-)
-_Z_GPU: Final = Way("gpu z", "bound", {"seconds": "one GPU s"}, gpu=True)
-_TREE: Final = {
-    **{"cliques": "cliques", "most": "max clique", "mean": "mean clique", "least": "min clique"},
-    **{"separator": "max separator", "mean separator": "mean separator", "least separator": "min separator"},
-}
-_JUNCTION: Final = Way(
-    *("core", "propagation", {**_TREE, "preprocessing": "preprocessing ms", "seconds": "one core ms"}),
-    {"tree": "junction", "threads": 1},
-)
-_OWN_TREE: Final = Way("own", "propagation", {"seconds": "own tree, all cores ms"})
-_JUNCTION_GPU: Final = Way(
-    *("gpu", "propagation", {"graph": "one GPU, no transfers ms", "seconds": "one GPU, with transfers ms"}),
-    {"tree": "junction"},
-    gpu=True,
-)
-_PROPAGATIONS: Final = (_JUNCTION, _OWN_TREE, _JUNCTION_GPU)
-_AGENTS: Final = Way(
-    *("agents", "agents", {"agent width": "DPOP width", "load": "network load", "seconds": "DPOP s"}), {"threads": 1}
-)
-_AGENTS_GPU: Final = Way("gpu agents", "agents", {"seconds": "one GPU, DPOP s"}, {"threads": 1}, gpu=True)
 
 
 def _table(
@@ -147,7 +121,7 @@ def _dcop(number: int, kind: str, size: str, keys: int, note: str, **fixed: Any)
     return _table(
         f"Table {number}: {kind} DCOPs",
         f"gpudbe {number}",
-        *(_ANY_POINT, _WIDTH, _CORE, _AGENTS, _DENSE_GPU, _AGENTS_GPU),
+        *(ANY_POINT, WIDTH, CORE, AGENTS, DENSE_GPU, AGENTS_GPU),
         problem=_random(kind, size, **fixed),
         ratios=(
             *(Ratio("BE CPU / one core", "BE CPU s", "core"), Ratio("BE GPU / one GPU", "BE GPU s", "gpu")),
@@ -164,14 +138,11 @@ def _dcop(number: int, kind: str, size: str, keys: int, note: str, **fixed: Any)
     )
 
 
-_ANY_POINT: Final = Way("any", "optimum", {"drawn": "problems", "seconds": "any engine s"})
-
-
 def _fioretto(number: int, family: str, files: Sequence[str], *notes: str, **more: Any) -> PaperTable:
     return _table(
         f"Table {number}: {family}",
         f"gpube {number}",
-        *(_ANY, _WIDTH, _CORE, _BOUND, _DENSE_GPU),
+        *(ANY, WIDTH, CORE, BOUND, DENSE_GPU),
         files=files,
         ratios=(Ratio("their GPU / our GPU", "w* s", "gpu"), Ratio("core / GPU", "core", "gpu")),
         first="instance | theirs: w* s | theirs: zmax bound | ours: any engine s | "
@@ -227,7 +198,7 @@ def _bounds_by_z() -> PaperTable:
         "Figures 10 and 11: bounds by z",
         (),
         tuple(rows),
-        (_Z, _Z_GPU),
+        (Z, Z_GPU),
         (Ratio("core / GPU", "z", "gpu z"),),
         "instance | z | ours: lower | ours: upper | ours: lower / optimum | ours: one core s | checked",
         (
@@ -257,7 +228,7 @@ def _mini_bucket_ways() -> tuple[Way, ...]:
 # Links of a new node with which widths are nearest to those of table 2, for 10 to 20 variables.
 _LINKS: Final = 5
 
-_SIZES: Final = Way("core", "tree", _TREE)
+_SIZES: Final = Way("core", "tree", TREE)
 
 
 def _sizes_table(title: str, figures: str, *notes: str) -> PaperTable:
@@ -286,7 +257,7 @@ def _cube() -> Paper:
             _table(
                 "Table II: belief propagation",
                 "cube II",
-                *_PROPAGATIONS,
+                *PROPAGATIONS,
                 files=_NETWORKS,
                 ratios=(
                     *(Ratio("CPU R/S / one core", "CPU R/S ms", "core"), Ratio("GPU R/S / GPU", "GPU R/S ms", "gpu")),
@@ -305,7 +276,7 @@ def _cube() -> Paper:
             _table(
                 "Table III: SPOT5",
                 "cube III",
-                *(_ANY, _WIDTH, _CORE, _ROWS, _DENSE_GPU, _ROWS_GPU),
+                *(ANY, WIDTH, CORE, ROWS, DENSE_GPU, ROWS_GPU),
                 files=_SPOT5,
                 known=_SPOT5_OPTIMA,
                 ratios=(
@@ -363,8 +334,8 @@ def _gpudbe() -> Paper:
             ),
             _dcop(
                 *(3, "grid", "sqrt n", 2),
-                "the printed widths cannot be reproduced: a square grid of side k has width k, so ours grow to 15 and "
-                "dense elimination of the larger grids exceeds time or memory",
+                "the printed widths cannot be reproduced: no order of a square grid of side k has a width "
+                "below k, so dense elimination of the larger grids exceeds time or memory",
             ),
             _table(
                 "Table 5: mini-bucket speed-up by z",
@@ -405,7 +376,7 @@ def _gottoli() -> Paper:
             _table(
                 "Table 2: one belief propagation",
                 "gottoli 2",
-                *_PROPAGATIONS,
+                *PROPAGATIONS,
                 files=_NETWORKS,
                 ratios=(
                     *(Ratio("CPU / one core", "CPU ms", "core"), Ratio("GPU / GPU", "GPU ms", "gpu")),
@@ -440,7 +411,7 @@ def _bp_layout() -> Paper:
             _table(
                 "Table II: belief propagation",
                 "bp-layout II",
-                *_PROPAGATIONS,
+                *PROPAGATIONS,
                 files=_NETWORKS,
                 ratios=(
                     *(Ratio("CPU / one core", "CPU ms", "core"), Ratio("GPU / GPU", "GPU kernels ms", "gpu")),
@@ -459,52 +430,6 @@ def _bp_layout() -> Paper:
     )
 
 
-_MEASURES: Final = {
-    **{"residual_squares": "RSS", "squared_deviance": "squared deviance", "miss_rate": "miss rate"},
-    **{"gain": "gain", "mean_gain": "mean gain", "chosen": "cross-validation"},
-}
-
-
-def _launches(place: str, shown: Mapping[str, str]) -> Way:
-    """Return the way that measures launches on a place: all its tables share one measurement."""
-    heads = {key: f"{place}, {head}" for key, head in shown.items()}
-    return Way(f"{place} launches", "launches", heads, gpu=place == "GPU")
-
-
-def _launch_tables() -> tuple[PaperTable, ...]:
-    """Describe the regressions of launches, and the surfaces of a core and of a GPU."""
-    regressions = PaperTable(
-        "Tables 2 and 3: regressions of launches",
-        (),
-        tuple(PaperRow(name) for name in (RULES, *(each.name for each in REGRESSIONS))),
-        (_launches("core", _MEASURES), _launches("GPU", _MEASURES)),
-        first="instance | " + " | ".join(f"ours: core, {head}" for head in _MEASURES.values()),
-        notes=(
-            "the paper's tables 2 and 3 are empty in our copy; these are its three measures on our launches; each "
-            "message is judged by a fit that never saw it (five folds)",
-            "gain: seconds of today's rules over seconds of the chosen launches, in sum and as a geometric mean; RSS: "
-            "of ln(measured / predicted); needs scikit-learn",
-        ),
-    )
-    note = (
-        "ours: seconds of each launch over the least seconds, geometric means over the messages of up to 2^14 cells "
-        "(small), up to 2^18 (medium) and more (large)"
-    )
-    gpu_note = "a launch: outputs side by side, and the length of an item, which cuts eliminations into pieces"
-    surfaces = [
-        PaperTable(
-            f"Figures 2 and 4 to 6: surfaces of launches, one {place}",
-            (),
-            tuple(PaperRow(name) for name in launches),
-            (_launches(place, {name: name for name in SURFACES}),),
-            first="instance | " + " | ".join(f"ours: {place}, {name}" for name in SURFACES),
-            notes=notes,
-        )
-        for place, launches, notes in (("core", CPU_LAUNCHES, (note,)), ("GPU", MESSAGE_LAUNCHES, (note, gpu_note)))
-    ]
-    return (regressions, *surfaces)
-
-
 def _bp_regression() -> Paper:
     return Paper(
         "bp-regression",
@@ -519,7 +444,7 @@ def _bp_regression() -> Paper:
             _table(
                 "Table 4: one propagation",
                 "bp-regression 4",
-                *_PROPAGATIONS,
+                *PROPAGATIONS,
                 files=_NETWORKS,
                 ratios=(
                     *(Ratio("CPU / one core", "CPU ms", "core"), Ratio("SVR / GPU", "SVR ms", "gpu")),
@@ -534,7 +459,7 @@ def _bp_regression() -> Paper:
                     _PARTS_NOTE,
                 ),
             ),
-            *_launch_tables(),
+            *launch_tables(),
             _table("Numbers in the text", "bp-regression text", first="statement | theirs: value"),
         ),
     )
