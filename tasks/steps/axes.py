@@ -135,6 +135,9 @@ def _strides(scope: Sequence[int], sizes: Mapping[int, int]) -> dict[int, int]:
 # Sets of small numbers, as of variables or axes, as the bits of integers.
 
 _HASHED: Final = 1 << 61
+# Bit sets from here on are shifted before their bits are taken one by one: each step copies a whole set, and the
+# numbers of a large set that is sparse are often near each other.
+_WIDE: Final = 1 << 1024
 #: The memory of sizes is cleared when it has this number of entries.
 REMEMBERED_SIZES: Final = 1 << 15
 
@@ -149,6 +152,8 @@ def mask_of(numbers: Iterable[int]) -> int:
 
 def bits_of(mask: int) -> list[int]:
     """Return the numbers of a bit set in increasing order."""
+    if mask >= _WIDE and (start := (mask & -mask).bit_length() - 1):
+        return [start + v for v in bits_of(mask >> start)]
     found = []
     while mask:
         low = mask & -mask
@@ -186,7 +191,13 @@ class Sizes:
         self._known: dict[Hashable, int] = {}
 
     def __getitem__(self, mask: int) -> int:
-        key = mask if mask < _HASHED else (mask.bit_length(), (mask & -mask).bit_length(), mask)
+        if mask < _HASHED:
+            key: Hashable = mask
+        elif len(self._alike) == 1:  # counted as soon as found, and not kept: wide sets of many variables take memory
+            ((size, axes),) = self._alike
+            return int(size ** (mask & axes).bit_count())
+        else:
+            key = mask.bit_length(), (mask & -mask).bit_length(), mask
         cells = self._known.get(key)
         return self._counted(mask, key) if cells is None else cells
 
