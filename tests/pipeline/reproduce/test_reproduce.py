@@ -347,9 +347,13 @@ def test_pages_of_cells_need_no_figures() -> None:
 
 
 def spot54(folder: Path, cost: int) -> None:
-    """A model under the name of a paper's instance."""
+    """A model under the name of a paper's instance, with as many variables."""
     (folder / "wcsp" / "spot5").mkdir(parents=True)
-    model = Model.build("cost", {"a": 2, "b": 2}, [(["a", "b"], [[cost, cost + 5], [cost + 3, cost + 9]])])
+    model = Model.build(
+        "cost",
+        {"a": 2, "b": 2} | {f"free{k}": 2 for k in range(65)},
+        [(["a", "b"], [[cost, cost + 5], [cost + 3, cost + 9]])],
+    )
     bucketflow.save(model, folder / "wcsp" / "spot5" / "54.wcsp")
 
 
