@@ -18,7 +18,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -34,6 +34,7 @@ from bucketflow import BudgetError, Dcop
 from bucketflow.cluster.pool import SerialPool
 from bucketflow.pipeline.agents.solving import AgentOptions, Planned, Ran, plan_dcop, run_dcop
 from bucketflow.pipeline.errors import format_bytes
+from bucketflow.records import dataclass
 from bucketflow.tasks.steps.step import Step
 from bucketflow.tasks.sweeps.sweep import Plain
 
