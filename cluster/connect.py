@@ -267,6 +267,11 @@ class Link:
 def verify_certificates(address: str) -> None:
     """Verify that this process and a scheduler accept each other's certificates from Dask's configuration.
 
+    Parameters
+    ----------
+    address : str
+        A TLS address of a scheduler.
+
     Raises
     ------
     ClusterError

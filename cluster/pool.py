@@ -178,10 +178,17 @@ class SerialPool:
         return (function(*call) for call in calls)
 
     def run_graph(self, nodes: Mapping[Any, Node]) -> Iterator[tuple[Any, Any]]:
-        """Compute one task after the other, as the priorities ask.
+        """Run the tasks of a graph, keeping ``width`` of them running; see :class:`Pool`.
 
-        While one computes, the one before writes and the one after reads, if there is room: one after the other, or at
-        the same time where there is room for both.
+        Parameters
+        ----------
+        nodes : mapping
+            Node of each task.
+
+        Yields
+        ------
+        key, outcome
+            The result or the exception of each task.
         """
         ready = ReadyTasks(nodes)
         other = ThreadPoolExecutor(2, "transfers")
@@ -236,7 +243,17 @@ class _ThreadTask:
 
 
 def _overlapped(ready: ReadyTasks, nodes: Mapping[Any, Node], other: ThreadPoolExecutor) -> Iterator[tuple[Any, Any]]:
-    """Yield keys and outcomes of all tasks that can run."""
+    """Run tasks one after the other and yield keys and outcomes, while another thread reads the next inputs and writes
+    the last outputs.
+
+    Parameters
+    ----------
+    ready : ReadyTasks
+    nodes : mapping
+        Node of each task: its call, and the bytes that it moves while others compute.
+    other : ThreadPoolExecutor
+        One thread for reads and writes.
+    """
 
     reading: _ThreadTask | None = None
     writing: _ThreadTask | None = None

@@ -50,6 +50,7 @@ class Options:
     def __post_init__(self) -> None:
         _check_kinds(self)
         verify_cache_folder()
+        # the dataclass is frozen
         object.__setattr__(self, "order", checked_order(self.order))
         if isinstance(self.order, str) and self.order != "auto":
             from .orders.tried_orders import checked_rule

@@ -72,6 +72,15 @@ def stored_arrays(run: Place) -> list[StoredArray]:
 
 
 def _arrays(group: Place, done: Counter[str]) -> Iterator[StoredArray]:
+    """Yield a description of each array of a group, and skip arrays that are being removed.
+
+    Parameters
+    ----------
+    group : Place
+        A folder of Zarr arrays.
+    done : Counter
+        Number of finished chunks, by table.
+    """
     paths: list[Any] = sorted(group.glob("*/zarr.json"))
     for path in paths:
         try:

@@ -75,6 +75,7 @@ def locked_folder(
         try:
             lock = open_lock(path)
         except OSError as error:
+            # a finished run can be read where nothing can be written
             if error.errno not in _NOT_WRITABLE or enough is None or not os.path.lexists(path / enough):
                 raise
             lock = open_lock_to_read(path)

@@ -217,7 +217,13 @@ class _Planning:
         self.sent: dict[int, tuple[Scope, ...]] = {}
 
     def plan(self, agent: int) -> AgentPlan:
-        """Plan an agent whose children are planned."""
+        """Plan the tables, eliminations and outgoing messages of an agent, once its children are planned.
+
+        Parameters
+        ----------
+        agent : int
+            Index of an agent; the messages of its children are known.
+        """
         model, own = self.dcop.model, self.orders[agent]
         functions = tuple(self.functions[agent])
         observed = tuple(v for v in own if v in model.evidence)
@@ -232,6 +238,7 @@ class _Planning:
         fixed = self.fixed.get(agent, FixedVariables())
         sizes = tuple(1 if v in (*fixed.context, *fixed.iterated) else model.dims[v] for v in variables)
         local = {v: place for place, v in enumerate(variables)}
+        # tables are laid out by local numbers: variables above first, in the order of ranks, own variables last
         axes = [tuple(sorted(local[v] for v in scope)) for scope in scopes]
         split = partition(dims, axes, range(len(dims))[::-1], self.size)
         buckets = split.buckets[: len(own)]
@@ -274,7 +281,21 @@ class _Planning:
         tables: int,
         sizes: Sequence[int],
     ) -> tuple[tuple[Step, ...], tuple[int, ...]]:
-        """Return the steps, one for each mini-bucket, and what is left when they are done."""
+        """Return one step for each mini-bucket, and the numbers of the tables that remain as the message.
+
+        Parameters
+        ----------
+        split : Partition
+            Mini-buckets of the agent's own variables.
+        buckets : sequence of tuple of MiniBucket
+            The mini-buckets of each own variable, in the order of elimination.
+        matchings : sequence of Matching or None
+            Moment matching of each bucket; empty without matching.
+        tables : int
+            Number of tables before the first step.
+        sizes : sequence of int
+            Number of states of each local variable, 1 for fixed variables.
+        """
         steps: list[Step] = []
         semiring = WORK if matchings else self.semiring
         for k, bucket in enumerate(buckets):
@@ -287,6 +308,7 @@ class _Planning:
                 steps.append(make_step(tables + len(steps), joined, scopes, mini.message, sizes, semiring))
         read = {table for step in steps for table in step.inputs}
         left = tuple(table for table in range(tables + len(steps)) if table not in read)
+        # DPOP sends one table to the parent, so the remaining tables are joined
         if self.single and len(left) > 1:
             inputs = tuple(split.scopes[table] for table in left)
             axes = tuple(sorted({v for scope in inputs for v in scope}))

@@ -88,6 +88,7 @@ def run_agents(
     given = {agent: pool.put(knowledge, labels.of("load", agent)) for agent, knowledge in known.items()}
     sent: dict[int, Any] = {}
     messages: dict[int, Any] = {}
+    # each message is a task whose inputs are the messages of the children, so subtrees run concurrently
     for agent in reversed(tree.walk):
         below = [messages[child] for child in tree.children[agent]]
         parent = tree.parents[agent]

@@ -57,8 +57,15 @@ class BoundedRun:
     last: dict[int, tuple[Sequence[States], Any]] = field(default_factory=dict)
 
     def run(self) -> AgentsAnswer:
-        """Run both phases."""
+        """Run the UTIL phase with bounded messages (MB-DPOP; Petcu and Faltings, IJCAI 2007), then the VALUE phase.
+
+        Returns
+        -------
+        AgentsAnswer
+            The total, the states by variable, the simulated clocks of both phases, and CPU seconds.
+        """
         for agent in reversed(self.tree.walk):
+            # agents below a cut variable answer later, once for each context
             if not self._plan(agent).context:
                 self.sent[agent] = self._answers(agent, [{}])
         once: dict[int, _Once] = gathered(
@@ -145,10 +152,16 @@ class BoundedRun:
         return self.pool.submit(answer, self._given[agent], place, groups, *below, label=label)
 
     def _below(self, agent: int, contexts: Sequence[States]) -> tuple[AgentPlace, list[Any]]:
-        """Send requests to all agents below whose messages depend on the contexts, lowest first; return the children's
+        """Send requests to the agents below whose messages depend on the contexts, lowest first; return the children's
         answers.
 
-        Who was asked the same before is not asked again: its parent keeps its last answers.
+        An agent with the same request as before is not asked again: its parent keeps its last answers.
+
+        Parameters
+        ----------
+        agent : int
+        contexts : sequence of States
+            Assignments of the cut variables that the agent is asked for.
         """
         asked: dict[int, Sequence[States]] = {agent: contexts}
         answered: dict[int, set[int]] = {}
@@ -165,6 +178,7 @@ class BoundedRun:
                     answered[parent].add(child)
                 else:
                     self._count(parent, child, len(asked[child]))
+                    # an iterating agent asks its own subtree, context by context
                     (order if self._plan(child).iterated else waiting).append(child)
         for each in reversed(order[1:]):
             if self._plan(each).iterated:

@@ -107,6 +107,7 @@ def dpop(
     )
     if not dcop.model.dims:
         raise ModelError("the problem has no variables for agents to own")
+    # a short problem ends before a sleeping device has started
     planned = _soon_done(dcop, asked, resources) if resources.device_sleeps else None
     notes: tuple[str, ...] = ()
     if planned is not None:
@@ -136,7 +137,20 @@ def _pool(resources: Resources, model: str) -> AbstractContextManager[Pool]:
 
 
 def _result(planned: Planned, ran: Ran, seconds: dict[str, float]) -> DpopResult:
-    """Evaluate the assignment on the whole problem, and compare its cost with the result at the roots."""
+    """Evaluate the assignment on the whole problem, and compare its cost with the result at the roots.
+
+    Parameters
+    ----------
+    planned : Planned
+    ran : Ran
+    seconds : dict
+        Seconds of planning and of the run.
+
+    Raises
+    ------
+    InternalError
+        If the cost of the assignment contradicts the result at the roots.
+    """
     dcop, model, found = planned.dcop, planned.dcop.model, ran.found
     constant = constant_of(model)
     total = None if found.total is None or constant is None else found.total + constant
@@ -147,6 +161,7 @@ def _result(planned: Planned, ran: Ran, seconds: dict[str, float]) -> DpopResult
         states = [found.states[v] for v in range(len(model.dims))]
         named = {name: model.label(v, states[v]) for v, name in enumerate(model.names)}
         cost = model.cost(states)
+        # with mini-buckets the result at the roots is only a lower bound of the cost
         if (planned.exact and cost != total) or (cost is not None and cost < total):
             raise InternalError(f"the agents found {total}, but their assignment costs {cost}")
         if cost is None:

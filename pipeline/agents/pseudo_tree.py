@@ -165,7 +165,19 @@ def _asked(current: int, around: Sequence[int], visited: set[int], named: int) -
 
 
 def _walked(graph: Sequence[set[int]], ranks: Sequence[int], owns: Sequence[bool], asks: bool = False) -> PseudoTree:
-    """Pass a token through every component, from the agent of the least rank."""
+    """Walk depth first through every component, as a token that agents pass on, from the agent of the lowest rank.
+
+    Parameters
+    ----------
+    graph : sequence of set of int
+        Neighbors of each agent.
+    ranks : sequence of int
+        Preference of each agent; the lowest rank goes first.
+    owns : sequence of bool
+        Whether an agent owns variables.
+    asks : bool
+        Whether an agent asks its neighbors how many visited neighbors they have, and prefers the most.
+    """
     around = [sorted(each, key=ranks.__getitem__) for each in graph]
     parents, walk, tokens = [-1] * len(graph), list[int](), list[Token]()
     visited: set[int] = set()
@@ -183,6 +195,7 @@ def _walked(graph: Sequence[set[int]], ranks: Sequence[int], owns: Sequence[bool
             chosen = next_hop(around[current], visited, connected)
             if chosen is None and current == root:
                 break
+            # without an unvisited neighbor the token goes back to the parent
             receiver = parents[current] if chosen is None else chosen
             tokens.append(Token(current, receiver, len(visited) - before))
             if chosen is not None:

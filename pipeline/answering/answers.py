@@ -55,7 +55,13 @@ def _optimum_of_rows(run: Run[Any]) -> tuple[Any, dict[int, int], float] | None:
 
 
 def _swept_optimum(run: Run[Any]) -> tuple[Any, dict[int, int], float] | None:
-    """Return optimum, states and seconds of decoding of a plan in memory; None if it is infeasible."""
+    """Return optimum, states and seconds of decoding of a plan in memory; None if it is infeasible.
+
+    Parameters
+    ----------
+    run : Run
+        A run with a plan whose tables stay in memory, whole or in slices.
+    """
     at_once = not (run.serial or run.plan.cuts or run.by_steps)
     plan, sent = run.plan, None
     if at_once or plan.slices > 1:

@@ -147,6 +147,7 @@ def counted_plan(
     if not isinstance(arithmetic, CountEstimate) or fixed is None:
         return plan
     spread = spectrum_of(network, arithmetic, int(fixed))
+    # such a count is small enough to be read off one floating-point sweep
     if spread is None and _is_small(network):
         return plan
     primes = most_primes(ordered_sum(map(math.log, network.dims)))
@@ -154,6 +155,7 @@ def counted_plan(
     numbers = points, primes, expected_primes(network)
     found = with_evaluations(plan, mod_sum_product(LARGEST_INT32), *numbers, rates, memory_bytes)
     assert found.evaluations is not None
+    # the refusal compares the most primes that may be needed, not the expected number
     longest_seconds = replace(found, evaluations=replace(found.evaluations, expected=None)).seconds
     if plan.row_bounds is None and longest_seconds > HOPELESS_SECONDS:
         raise BudgetError(
@@ -219,6 +221,16 @@ def with_primes(plan: Plan, primes: int) -> Plan:
 def count(run: Run[Any]) -> Result:
     """Count the assignments that are possible, exactly.
 
+    Parameters
+    ----------
+    run : Run
+        A run whose arithmetic is ``CountEstimate``; its first sweep bounds the logarithm of the count.
+
+    Returns
+    -------
+    Result
+        ``value`` is an integer of any size: residues modulo 31-bit primes, combined by the Chinese remainder theorem.
+
     Raises
     ------
     MorePrimesError
@@ -245,6 +257,7 @@ def count(run: Run[Any]) -> Result:
         raise MorePrimesError(len(chosen))
     residues = [(_residue(run, arithmetic.scale, prime, spread, levels), prime) for prime in chosen]
     value = combine(residues)
+    # the floating-point sweep bounds the count independently of the residues
     if value and math.log(value) > bound + 1e-6:
         raise InternalError("the residues of the count contradict each other")
     return Result("count", "ok", value=value * network.free_states)

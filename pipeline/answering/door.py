@@ -61,6 +61,19 @@ def _solved(
     watch: Watch | None,
     policy: StrategyPolicy,
 ) -> Answer:
+    """Answer a question by the engines of its strategy, and store the answer in the run directory if there is one.
+
+    Parameters
+    ----------
+    question : Question
+    options : Options
+    effort : ProofOptions
+        Method, time and gap.
+    progress, watch : callable or None
+        Receivers of swept cells and of bounds.
+    policy : StrategyPolicy
+        Time slices of the engines.
+    """
     with run_folder(question, options.folder) as folder:
         again = options.keep_tables is None and folder is not None and folder.stored_plan is None
         if again and folder is not None and (before := folder.answered()) is not None:

@@ -89,7 +89,25 @@ class Task:
         folder: RunFolder | None = None,
         policy: StrategyPolicy = POLICY,
     ) -> Task:
-        """Turn what is left of the model into integer costs."""
+        """Turn the preprocessed model into integer costs, with the portfolio of provers that works on them.
+
+        Parameters
+        ----------
+        question : Question
+        options : Options
+        effort : ProofOptions
+            Method, time, gap and known upper bound.
+        started : float
+            ``time.perf_counter()`` at the beginning of the question.
+        folder : RunFolder, optional
+            Holds the bounds and the assignment of earlier runs.
+        policy : StrategyPolicy
+
+        Raises
+        ------
+        BudgetError
+            If the cost tables do not fit in memory.
+        """
         from ..proofs.limits import ProofLimits
         from ..proofs.portfolio import Portfolio
 
@@ -100,6 +118,7 @@ class Task:
         check_tables(network, resources.host_bytes)
         costs, units = cost_network(network)
         memory_bytes = max(resources.host_bytes - question.model.nbytes - COPIES * 8 * costs.cells, 0)
+        # the C library keeps freed pages, which count towards the limit of a small memory
         if memory_bytes < _SCARCE_BYTES:
             return_large_blocks()
             return_freed_pages()
@@ -366,6 +385,13 @@ class Task:
         return self.history.points(lambda least: self.between(least, None, closed=False))
 
     def _dressed(self, outcome: Outcome) -> Result:
+        """Return the bounds of the provers as a result: in the units of the model, with the proof and its history.
+
+        Parameters
+        ----------
+        outcome : Outcome
+            Feasibility and bounds, in integer units.
+        """
         from ..cost_networks.preparation import removed_by
 
         known = self.known
@@ -374,6 +400,7 @@ class Task:
         lower, upper = (None, None) if status == "infeasible" else (found.lower, found.upper)
         if status == "optimal":
             best: Number | None = found.value if found.log10 is None else found.log10
+            # the shown bounds equal the shown value, whatever rounding its units took
             lower = upper = best
         proof = Proof(
             known.prover or "none",

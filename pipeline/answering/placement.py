@@ -182,9 +182,16 @@ def verify_workers_memory(plan: Plan, resources: Resources, stored: bool) -> Non
 
 
 def why_here(plan: Plan | None, resources: Resources) -> str:
-    """Return why no workers are worth it; nothing where they are.
+    """Return why the query does not use workers; an empty text if it does.
 
-    A propagation in one piece is for one place, here or a device of a cluster.
+    One whole propagation runs in one process, here or on a device of a cluster.
+
+    Parameters
+    ----------
+    plan : Plan or None
+        None if preprocessing gives the answer.
+    resources : Resources
+        Workers and devices that the query may use.
     """
     if plan is None:
         return "preprocessing gives the answer"

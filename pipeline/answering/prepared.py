@@ -251,9 +251,19 @@ def _rows_prices(prepared: Prepared, tree: Tree | None) -> Prices:
 
 
 def cheapest_way(prepared: Prepared) -> Prices:
-    """Choose how tables of all cells run: whole, in slices or spilled, on this machine's cores or a device.
+    """Choose how dense tables run: whole, in slices or from disk, on the cores of this machine or on a device.
 
-    For both ways the machine is asked for its memory only where the plan needs more than next to nothing.
+    For marginals, the memory of the machine is measured only if the plan needs more than a small part of it.
+
+    Parameters
+    ----------
+    prepared : Prepared
+        The question with its network, tree problem and resources.
+
+    Raises
+    ------
+    BudgetError
+        If no way fits in memory and on disk.
     """
     resources, problem = prepared.resources, prepared.problem
     asked, both_ways = resources.asked, problem.targets is not None

@@ -64,6 +64,13 @@ def trial_beside(prepared: Prepared, most_work: float) -> Prepared | None:
     """Return the question with sparse tables over the tree of its plan, limited to ``most_work`` rows.
 
     Return None if sparse tables do not help.
+
+    Parameters
+    ----------
+    prepared : Prepared
+        A question with a plan of dense tables.
+    most_work : float
+        Rows that the trial may produce.
     """
     plan = prepared.plan
     if plan is None or prepared.problem.rows is not None:
@@ -79,6 +86,8 @@ def trial_beside(prepared: Prepared, most_work: float) -> Prepared | None:
     planner = planner_of(trial, trial.memory_bytes)
     tree = replace(plan.tree, dims=plan.dims)
     try:
+        # the tree of a long plan was searched for with care; a short plan leaves no time to search one for sparse
+        # tables, so its tree serves both
         if plan.seconds < _SEARCHED_SECONDS:
             rows = rows_plan(planner.with_options(children=tree.children))
         else:

@@ -162,7 +162,15 @@ class DiagramSum:
         return self._spread is None
 
     def _result(self, order: tuple[int, ...], limits: dict[str, Any]) -> Result | None:
-        """Answer within limits; None if they do not suffice."""
+        """Sum by decision diagrams within limits. Return None if the limits do not suffice; ``failure`` then says why.
+
+        Parameters
+        ----------
+        order : tuple of int
+            Elimination order of the network's variables.
+        limits : dict
+            Fields of :class:`DiagramBudget`: edges and CPU seconds. Empty for an attempt without limits.
+        """
         from ...tasks.diagrams.min_plus import DiagramStoppedError, NoRoomError
         from ...tasks.diagrams.sum_product import VanishedError
         from ..queries.sum_diagrams import DiagramBudget, EdgesSpentError

@@ -74,7 +74,18 @@ async def amarginals(model: GivenModel, variables: Any = "all", **options: Any) 
 
 
 async def _in_thread(function: Callable[[], T]) -> T:
-    """Call a function in a thread of its own; stop it if this coroutine is cancelled."""
+    """Call a function in a thread of its own, and interrupt it if this coroutine is cancelled.
+
+    Parameters
+    ----------
+    function : callable
+        Takes nothing; runs in a copy of the caller's context.
+
+    Returns
+    -------
+    T
+        The function's result. Its exception is raised here.
+    """
     outcome: Future[T] = Future()
     lock, ended = threading.Lock(), threading.Event()
 
@@ -83,6 +94,7 @@ async def _in_thread(function: Callable[[], T]) -> T:
             try:
                 found = function()
             finally:
+                # under the lock, an interrupt never reaches a function that has returned
                 with lock:
                     ended.set()
         except BaseException as error:

@@ -136,6 +136,7 @@ def best(
     except DeadlineError as error:
         why = str(error)
         return BestAssignments(iter(()), None, None, {"read": perf_counter() - start}, unproved=lambda: why)
+    # isolated variables multiply the optima, so the list needs their states
     whole = replace(question_of(model, "optimum", evidence), keeps_isolated=True)
     question = whole.chained
     network = question.reduced[0]
@@ -184,7 +185,15 @@ class _Ways:
         return self._kept(prepared, count, told)
 
     def diverse(self, least: int, told: AskedOf) -> BestAssignments:
-        """Return the best assignments of which any two differ in at least ``least`` variables."""
+        """Return the best assignments under a minimum distance between any two of them.
+
+        Parameters
+        ----------
+        least : int
+            Minimum number of variables in which any two assignments differ.
+        told : AskedOf
+            Model and evidence that the answer repeats.
+        """
         prepared, why = self._sweep()
         planned, model = perf_counter(), self.whole.model
         ranked: Iterator[RankedAssignment] | None = None
@@ -200,6 +209,7 @@ class _Ways:
                 return None
             return None if result.assignment is None else self.listing.ranked(0, result)
 
+        # the distance constraint becomes a chain of counters along an order, which keeps the width small
         order = min_fill_order(model.dims, [function.scope for function in model.functions], self.options.seed)
         own = [v for v in order if v < len(model.own_names)]
         distinct = DiverseAssignments(model, least, own, Resources(self.options).host_bytes, solve)
@@ -281,12 +291,18 @@ class _Ways:
         return self._answer(found, counted, count, planned, told, notes, plan=prepared.plan)
 
     def _searched(self, prepared: Prepared | None, why: str, count: bool, told: AskedOf) -> BestAssignments:
-        """Return them by a proof and a search, and by a sweep after all where these take longer.
+        """Prove the optimum, list by a search, and sweep if the search takes longer than the sweep would.
 
-        Raises
-        ------
-        BudgetError
-            If no engine finds the optimum.
+        Parameters
+        ----------
+        prepared : Prepared or None
+            A planned sweep that takes over if the search takes longer.
+        why : str
+            Why the sweep is not the first choice.
+        count : bool
+            Whether the optima are counted.
+        told : AskedOf
+            Model and evidence that the answer repeats.
         """
         planned, policy, listing = perf_counter(), RankingPolicy.current(), self.listing
         result = valued(self.whole, self.options, ProofOptions(time=None if self.time is None else self._left))
@@ -296,6 +312,7 @@ class _Ways:
             return self._answer(iter(()), None, count, planned, told, (), unproved=lambda: open_)
         if result.assignment is None:
             return self._answer(iter(()), 0 if count else None, count, planned, told, ())
+        # the search may take as long as the alternative: the planned sweep, or a multiple of the optimum
         seconds = max(policy.patience_seconds, policy.optimum_times * (perf_counter() - planned))
         if prepared is not None and prepared.plan is not None:
             seconds = prepared.plan.predicted_seconds

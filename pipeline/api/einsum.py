@@ -113,6 +113,8 @@ def _pairs(tree: Tree, count: int) -> list[tuple[int, int]]:
                 stack.append((node, before, True))
                 stack += [(other, node, False) for other in after]
                 continue
+            # every edge of the tree is crossed once, away from the output; a node contracts what its other sides
+            # returned
             own = [node] if node < count else []
             found[node] = joined([*own, *(part for other in after for part in found.pop(other))])
     joined([part for top in tops for part in found[top]])
@@ -266,6 +268,7 @@ def einsum(
     left = [_Operand(each.names, values) for each, values in zip(arrays, _exact(arrays, sizes, semiring), strict=True)]
     for places in [tuple(pair) for pair in path] if len(left) > 1 else []:
         taken = [left.pop(place) for place in sorted(places, reverse=True)]
+        # an index is summed as soon as neither the output nor another operand has it
         kept = set(output).union(*(each.names for each in left))
         left.append(reduce(lambda a, b: rules.joined(a, b, {*kept, *(n for o in taken for n in o.names)}), taken))
         left[-1] = rules.reduced(left[-1], kept)
@@ -320,6 +323,7 @@ def _parsed(subscripts: str, axes: Sequence[int]) -> tuple[list[str], str]:
     most = max((0, *counts))
     if most and arrow and _ELLIPSIS not in output:
         raise ModelError(f"the output of the subscripts {subscripts!r}  has no ellipsis, but the operands have one")
+    # axes of an ellipsis get characters that the subscripts do not use
     unused = (chr(code) for code in range(0x10FFFF, 0, -1) if chr(code) not in subscripts)
     broadcast = "".join(islice(unused, most))
     named = [

@@ -97,6 +97,7 @@ def marginals(
         return found
     from .derivatives import derivatives_of
 
+    # the run directory holds the first propagation only
     again = chosen.without_folder()
     made = derivatives_of(question, found, lambda other: _propagated(other, again), Resources(again))
     return replace(found, derivatives=made)

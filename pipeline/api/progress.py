@@ -205,7 +205,13 @@ def _bar(status: Status) -> Iterator[OnSwept]:
 
 @contextmanager
 def rows_bar(hidden: bool) -> Iterator[Callable[[str, Mapping[str, Any]], None]]:
-    """Yield a callback that takes an event of a batch and its facts, and shows the share of finished rows."""
+    """Yield a callback that takes an event of a batch and its facts, and shows the share of finished rows.
+
+    Parameters
+    ----------
+    hidden : bool
+        Whether to show nothing.
+    """
     if hidden:
         yield lambda event, facts: None
         return

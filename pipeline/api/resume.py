@@ -76,12 +76,12 @@ def resume(
 
 
 def stored_question(folder: Place) -> tuple[dict[str, Any], Question]:
-    """Return what a run directory says of its plan, and its question on the model of its file.
+    """Return the stored plan of a run directory, and its question on the model of its file.
 
-    Raises
-    ------
-    IncompatibleRunError
-        If the folder is not the directory of a run that began with a file.
+    Parameters
+    ----------
+    folder : Place
+        A run directory.
     """
     try:
         stored = stored_plan(folder)
@@ -100,6 +100,7 @@ def stored_question(folder: Place) -> tuple[dict[str, Any], Question]:
             f"{folder} --model PATH"
         )
     found = stored["identity"]
+    # the directories of bounds are continued by the command `bound`
     if found["query"] not in QUERIES:
         query, observed = found["query"].split()[-1], ", and the same --evidence" if found["evidence"] else ""
         again = f"bucketflow bound {stored['source']} --query {query} --workdir {folder}{observed}"

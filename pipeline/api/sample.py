@@ -153,6 +153,7 @@ def sample(
     seconds = {"plan": planned - start, "run": time.perf_counter() - planned}
     drawn = sampler.question.model
     found = Samples(
+        # a bound on samples lowers the top of the model that is drawn from; the answer repeats the given model
         drawn if drawn.top == model.top else replace(drawn, top=model.top),
         states,
         sampler.options.seed,

@@ -144,13 +144,31 @@ def _posterior_with(
     states: tuple[int, ...],
     value: float,
 ) -> float:
-    """Return the posterior of a state with another value of one entry; NaN where the evidence is impossible then."""
+    """Return the posterior of a state with another value of one entry; NaN where the evidence is impossible then.
+
+    Parameters
+    ----------
+    model : Model
+    target : tuple of int
+        Variable and state whose posterior is computed.
+    shares : bool
+        Whether the other entries of a conditional distribution change in proportion, so that it adds up to 1.
+    evidence, options : mapping
+        As in :func:`sensitivity`.
+    f : int
+        Index of the function.
+    states : tuple of int
+        Index of the entry, one state per variable of the scope.
+    value : float
+        New value of the entry.
+    """
     function = model.functions[f]
     table, at = function.dense(model.dims).astype(np.float64), list[Any](states)
     if shares and function.child is not None:
         axis = function.scope.index(function.child)
         at[axis] = slice(None)
         row, own = table[tuple(at)].copy(), states[axis]
+        # if the entry had all of the probability, the other entries share the rest equally
         left = float(np.delete(row, own).sum())
         row = row * ((1.0 - value) / left) if left > 0.0 else np.full(len(row), (1.0 - value) / max(len(row) - 1, 1))
         row[own] = value

@@ -66,6 +66,7 @@ def from_arrays(
         if outside := [v for v in places if not 0 <= v < len(sizes)]:
             raise ModelError(f"factor {k} is over variable {outside[0]}, and variables are from 0 to {len(sizes) - 1}")
         shape, array = tuple(sizes[v] for v in places), np.asarray(table)
+        # OpenGM writes tables flat
         if array.ndim == 1 and array.size == np.prod(shape, dtype=object):
             array = array.reshape(shape)
         functions.append(([own[v] for v in places], array))

@@ -95,7 +95,21 @@ class _Compiler:
         self.pending: list[Callable[[FlatZincFunctions], None]] = []
 
     def model(self, weights: dict[int, int], constant: int, *, maximize: bool) -> Model:
-        """Return the model, of an objective by the weights of its variables."""
+        """Build the model of the collected constraints, with a linear objective.
+
+        Parameters
+        ----------
+        weights : dict
+            Variable → its weight in the objective.
+        constant : int
+            Constant of the objective.
+        maximize : bool
+
+        Raises
+        ------
+        ModelError
+            If CPMpy's model has no variables, or a constraint needs too large a table.
+        """
         if not self.names:
             raise ModelError("the model of CPMpy has no variables")
         parts = Decomposition([*map(len, self.values)], FORBIDDEN, Allowance("the model", default_memory_bytes()))
@@ -109,6 +123,7 @@ class _Compiler:
             parts.add(Function((), np.array(constant)))
         states: list[tuple[str, ...] | None] = []
         for own, boolean in zip(self.values, self.booleans, strict=False):
+            # labels that equal the indices need not be stored
             numbered = own == (*range(len(own)),)
             states.append(("false", "true") if boolean else None if numbered else tuple(map(TypedLabel, own)))
         return Model(
@@ -143,7 +158,19 @@ class _Compiler:
     # Numbers.
 
     def linear(self, expression: Any, *, nested: bool) -> Linear:
-        """Return an expression as a sum of variables; some may be hidden."""
+        """Return an expression as a sum of variables; some may be hidden.
+
+        Parameters
+        ----------
+        expression : CPMpy expression or number
+        nested : bool
+            Whether the expression stands inside another one, where it must be defined for all states.
+
+        Returns
+        -------
+        Linear
+            Weights by variable, and a constant.
+        """
         if isinstance(expression, bool | int | np.integer | np.bool_):
             return {}, int(expression)
         name, given = getattr(expression, "name", ""), getattr(expression, "args", ())
@@ -158,6 +185,7 @@ class _Compiler:
         if name == "mul":
             sums = [self.linear(each, nested=nested) for each in given]
             constants = [each for each in sums if not each[0]]
+            # a product stays linear if at most one operand is not constant
             if len(sums) - len(constants) <= 1:
                 factor = int(np.prod([constant for _, constant in constants], dtype=object))
                 others = [each for each in sums if each[0]]
@@ -196,7 +224,23 @@ class _Compiler:
             )
 
     def _number(self, expression: Any, name: str, given: Any, nested: bool) -> Operand:
-        """Return a variable, or a hidden variable determined by a function."""
+        """Return the variable that equals an expression: its own, or a hidden variable that a function determines.
+
+        Parameters
+        ----------
+        expression : CPMpy expression
+        name : str
+            Name of its operation.
+        given : sequence
+            Its arguments.
+        nested : bool
+            Whether the expression stands inside another one, where it must be defined for all states.
+
+        Raises
+        ------
+        ModelError
+            If a nested element's index may leave the list.
+        """
         if not given and name in self.index:
             return (self.index[name],)
         if name in _COMPUTED:
@@ -270,7 +314,17 @@ class _Compiler:
     # Booleans.
 
     def literal(self, expression: Any) -> Literal:
-        """Return a boolean expression as a literal, of a hidden variable where it is none."""
+        """Return a boolean expression as a literal; a compound expression gets a hidden variable.
+
+        Parameters
+        ----------
+        expression : CPMpy expression or truth value
+
+        Returns
+        -------
+        Literal
+            A variable or a constant, and whether it is positive.
+        """
         if isinstance(expression, bool | int | np.integer | np.bool_):
             return int(expression), True
         given: tuple[Any, ...]
@@ -284,6 +338,7 @@ class _Compiler:
         if name == "not":
             operand, positive = self.literal(given[0])
             return operand, not positive
+        # reification: the hidden variable is true exactly if the expression is
         told = self._hidden((0, 1))
         if name in ("or", "and", "->"):
             self._told_clause(name, [self.literal(each) for each in given], told)
@@ -326,7 +381,16 @@ class _Compiler:
             self.pending.append(lambda functions: functions.clause([literal]))
 
     def _global(self, expression: Any, name: str, given: Any) -> bool:
-        """Add a global constraint, and say whether it was one."""
+        """Add a global constraint, and return whether the expression is one.
+
+        Parameters
+        ----------
+        expression : CPMpy expression
+        name : str
+            Name of the constraint.
+        given : sequence
+            Its arguments.
+        """
         operands = partial(self._operands, nested=False)
         if name in _LISTS:
             self._call(_LISTS[name], operands(given))
@@ -355,6 +419,7 @@ class _Compiler:
             self._schedule(name, given)
         elif name == "indomain":
             self._call("set_in", self.operand(given[0], nested=False), frozenset(map(int, given[1])))
+        # CPMpy decomposes the global constraints that have no function here
         elif hasattr(expression, "decompose"):
             self.root(self._decomposed(expression, name, root=True))
         else:

@@ -130,6 +130,7 @@ class StageTables:
         made, rest = size[: len(nodes)], size[len(nodes) :]
         place = {node: i for i, node in enumerate(nodes)}
         gone = [(i, place[node]) for i, freed in enumerate(freed_tables(steps, ())) for node in freed if node in place]
+        # one column per number of fixed candidates: the peak is the running sum of built tables minus freed tables
         freed = np.zeros_like(made)
         at, which = np.array(gone, dtype=np.intp).reshape(-1, 2).T
         np.add.at(freed, at, made[which])
@@ -321,6 +322,7 @@ class StageMaker:
             moving = max(moving, inside[head] + 2 * chunk)
         peak = computing + moving
         if self.planner.options.decode:
+            # decoding knows the states of the scope of the output
             fixed = tuple({*self.tree.scopes[head], *boxed}) if head >= 0 else boxed
             peak = max(peak, self.decoding_peak([self.step(n, fixed) for n in nodes], inputs, boxed, fixed))
         if self.way_back is not None:

@@ -138,6 +138,7 @@ def cheapest(planner: Planner, plans: Iterator[Plan | Outline], fit: Fit, spille
     while fit != "spill" and effort.allows(planning_seconds(whole), whole.seconds) and (other := next(plans, None)):
         others.append(other)
     smaller = next((plan for plan in others if isinstance(plan, Plan) and plan.fits(allowed)), None)
+    # a tree that fits whole needs no slices, unless it takes much more work than the best tree
     if smaller and (fit == "refuse" or smaller.seconds <= BudgetPolicy.current().close * whole.seconds):
         return Prices(smaller)
     if fit == "refuse":

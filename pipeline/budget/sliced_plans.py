@@ -113,6 +113,7 @@ def _first_slices(
             found.append((plan if far else slicing.freed(plan), slicing))
             if far and estimated:
                 break
+        # if the first trees are far off, an estimate sorts the remaining trees, because slicing each one takes long
         if far and not estimated and len(waiting) >= _FEWEST_ESTIMATED:
             estimated = True
             waiting = sorted([(each.estimate(slicing.limit), each) for _, each in waiting], key=itemgetter(0))

@@ -286,6 +286,7 @@ class Cutter:
             found += beliefs
             live += sum(size[i] for i in stage.outputs)
             peak_disk = max(peak_disk, live)
+            # an optimum keeps its tables on disk for decoding
             if not boxing.planner.options.decode:
                 live -= sum(size[i] for i in stage.inputs if last[i] == index)
         moving += (read + written) / disk_rate

@@ -45,6 +45,7 @@ def plan_record(plan: Plan, memory_bytes: int) -> dict[str, Any]:
         "seconds": plan.predicted_seconds,
         "structure": structure(plan),
     }
+    # the two kinds of plans have stages of different forms
     if spill is None:
         slices = {"table": plan.slices_name, "boxes": plan.groups, "peak_bytes": plan.peak_bytes}
         stages = [slices] if not plan.rows_stored and (plan.sliced or plan.results) else []

@@ -124,7 +124,17 @@ class _Scopes:
 
 
 def _scope_faults(graph: CircuitGraph) -> list[str]:
-    """Look for products of nodes that share a variable, and sums of nodes that differ in one."""
+    """Find products of nodes that share a variable, and sums of nodes over different variables.
+
+    Parameters
+    ----------
+    graph : CircuitGraph
+
+    Returns
+    -------
+    list of str
+        A sentence for each kind of fault: a product that is not decomposable, or a sum that is not smooth.
+    """
     scopes = _Scopes()
     own = np.zeros(graph.nodes, np.int64)
     own[: graph.n_indicators] = [scopes.number(1 << v) for v in graph.indicators[0].tolist()]
@@ -304,7 +314,24 @@ def zero_boxes(function: Function, dims: Sequence[int]) -> list[Box]:
 
 
 def _boxes(rows: Array, sizes: tuple[int, ...], inside: bool, most: int) -> list[Box] | None:
-    """Return boxes of the listed rows, or of the unlisted ones; None above the limit. Rows are distinct and sorted."""
+    """Cover the listed rows, or the unlisted rows, by disjoint boxes: products of sets of states.
+
+    Parameters
+    ----------
+    rows : int array, shape (rows, variables)
+        Distinct rows of states, sorted.
+    sizes : tuple of int
+        Number of states of each variable.
+    inside : bool
+        Whether the boxes cover the listed rows; otherwise they cover all unlisted rows.
+    most : int
+        Most boxes.
+
+    Returns
+    -------
+    list of tuple of bool arrays, or None
+        For each box the states of each variable that it contains; None above the limit.
+    """
     every = [np.ones(size, np.bool_) for size in sizes]
     cells = [*accumulate(reversed(sizes), mul, initial=1)][::-1]
     found: list[Box] = []

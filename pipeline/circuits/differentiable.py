@@ -301,14 +301,16 @@ def joins_of(plan: Plan, *, together: bool) -> list[EqualJoins]:
 def partition_in(
     framework: Framework, model: GivenModel, evidence: Findings, options: Mapping[str, Any]
 ) -> LogPartition:
-    """Plan ln Z of a model for a framework.
+    """Plan ln Z of a model as a differentiable function of a framework.
 
-    Raises
-    ------
-    ModelError
-        If the model has costs, or an option does not apply.
-    BudgetError
-        If the tables do not fit ``memory``.
+    Parameters
+    ----------
+    framework : Framework
+        JAX or PyTorch, with its arrays and rates.
+    model : GivenModel
+    evidence : Findings
+    options : mapping
+        ``memory``, ``order``, ``order_time``, ``tree`` and ``seed``.
     """
     if given := [name for name in options if name not in _TAKEN]:
         raise ModelError(f"derivatives are computed by the other framework as a whole; {given[0]!r} does not apply")
@@ -325,6 +327,7 @@ def partition_in(
     plan = Planner(problem, planned, framework.rates).whole()
     allowed = Resources(asked).host_bytes
     if asked.order == "auto":
+        # gradients keep all joins, so a shallower tree may be faster than the tree with the fewest cells
         plan = _shallower(plan, problem, planned, framework, allowed)
     needed = _bytes(plan, joins_of(plan, together=framework.together_rates is not None))
     if needed > allowed:

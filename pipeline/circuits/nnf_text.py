@@ -68,7 +68,13 @@ class _NnfDraft:
         self.weights[literal] = weight
 
     def made(self) -> CircuitGraph:
-        """Return the circuit: literals that weigh are products of an indicator and a parameter."""
+        """Build the circuit: a literal with a weight becomes a product of its indicator and a parameter.
+
+        Returns
+        -------
+        CircuitGraph
+            Indicators first, then parameters, then gates.
+        """
         n, literals = len(self.literals), [*self.literals]
         weighing = [k for k, literal in enumerate(literals) if self.weights.get(literal, 1.0) not in (0.0, 1.0)]
         zero = {literal for literal, weight in self.weights.items() if weight == 0.0}

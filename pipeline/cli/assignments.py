@@ -68,6 +68,13 @@ def solving(command: Command) -> Command:
 def many_asked(options: dict[str, Any], no_prune: bool) -> dict[str, Any]:
     """Remove the options for many assignments from a command's options, check them, and return them.
 
+    Parameters
+    ----------
+    options : dict
+        Options of the command; the options of many assignments are removed from it.
+    no_prune : bool
+        Whether --no-prune was given.
+
     Raises
     ------
     click.UsageError
@@ -96,6 +103,7 @@ def many_asked(options: dict[str, Any], no_prune: bool) -> dict[str, Any]:
         raise click.UsageError(f"--{outer[0]} does not apply to {what}, which cover all variables")
     if query == SAMPLE:
         asked["upper_bound"] = options.pop("upper_bound")
+    # options that prove a single optimum would have no effect here
     proving = [name for name in options_for("proving") if name != ("upper_bound" if query == SAMPLE else "time")]
     flags = [OPTION_ROWS[name].flag for name in proving if options.pop(name) != OPTION_ROWS[name].default]
     if flags := [*flags, *["no-prune"] * no_prune]:
@@ -126,7 +134,18 @@ def _print_samples(
 def _print_best(
     model: Model, read_seconds: float, asked: dict[str, Any], settings: dict[str, Any], as_json: bool
 ) -> None:
-    """List the best assignments, as they are found unless as JSON."""
+    """Print the best assignments: each as soon as it is found, or all of them as JSON.
+
+    Parameters
+    ----------
+    model : Model
+    read_seconds : float
+    asked : dict
+        Options of many assignments.
+    settings : dict
+        Keywords of :func:`bucketflow.best`.
+    as_json : bool
+    """
     from ..api.best import best
 
     within = 0 if asked["all_optimal"] else asked["within"]

@@ -83,6 +83,7 @@ def dynamic(
     asked = {name: options.pop(name) for name in ("query", "steps", "evidence", "lag", "variables", "out")}
     _verify(asked)
     start = time.perf_counter()
+    # INITIAL alone contains both steps
     models = [load(file, memory=options["memory"], check=not no_check) for file in (initial, transition) if file]
     read = time.perf_counter()
     network = made(*models, suffixes=_suffixes(suffixes), **options)

@@ -165,7 +165,14 @@ def _finite(value: float) -> float | None:
 
 
 def _lines(model: Model, found: dict[str, Any]) -> list[str]:
-    """Return the measures as printable lines."""
+    """Return the measures as printable lines.
+
+    Parameters
+    ----------
+    model : Model
+    found : dict
+        Measures by name, as in the JSON answer.
+    """
     lines = [
         f"entropy  {', '.join(each['variables'])}  {rounded_sum(each['bits'])} bits"
         for each in found.get("entropy", ())
@@ -177,6 +184,7 @@ def _lines(model: Model, found: dict[str, Any]) -> list[str]:
     for each in found.get("conditional", ()):
         given = f" given {', '.join(each['given'])}" if each["given"] else ""
         lines += [f"conditional  {', '.join(each['variables'])}{given}", *_table_lines(model, each)]
+    # each measure prints only if it was requested
     if told := found.get("value_of_information"):
         lines.append(f"value of information of {told['of']}, bits")
         lines += [f"  {name}  {rounded_sum(bits)}" for name, bits in told["bits"].items()]

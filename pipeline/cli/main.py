@@ -108,6 +108,7 @@ def solve(file: str, as_json: bool, no_prune: bool, **options: Any) -> None:
     if options.get("method") == "dense" and options.get("gpus") == "1" and not options.get("scheduler"):
         from ...cluster.cards import begin_driver
 
+        # the driver of the GPU starts while Python imports the other modules
         begin_driver()
     from ..answering.door import valued
     from ..answering.question import question_of
@@ -188,6 +189,7 @@ def plan(
     from .show_plan import SimulationOptions, plan_json, print_plan, write_graph
 
     if graph is not None:
+        # a wrong ending is refused before the model is read
         graph_ending(graph)
     asked = None if simulate is None else SimulationOptions.of(simulate, options, simulated)
     model, _ = load(file, options, as_json)

@@ -61,6 +61,7 @@ def marginals(file: str, as_json: bool, cases: str | None, out: str | None, **op
     if out is not None and cases is None:
         from ..formats.answer_files import answer_ending
 
+        # a wrong ending is refused before the model is read
         answer_ending(out)
         if wanted:
             raise click.UsageError("--out writes posteriors, not information measures")
@@ -88,11 +89,25 @@ def marginals(file: str, as_json: bool, cases: str | None, out: str | None, **op
 def _answer_one(
     model: Model, evidence: Any, asked: dict[str, Any], read_seconds: float, as_json: bool, options: dict[str, Any]
 ) -> None:
+    """Print the marginals of one case, and write them if asked.
+
+    Parameters
+    ----------
+    model : Model
+    evidence : Findings
+    asked : dict
+        Variables, joints, the kind of marginals, and paths of results.
+    read_seconds : float
+    as_json : bool
+    options : dict
+        Keywords of :func:`bucketflow.marginals`.
+    """
     from ..answering.running import timed
     from ..api.marginals import marginals
 
     if asked["uai_out"]:
         _check_folder(asked["uai_out"])
+    # a file of UAI marginals lists all variables
     wanted = "all" if asked["uai_out"] else names(asked["variables"])
     joint = [names(group) for group in asked["joint"]]
     found = marginals(
@@ -143,6 +158,21 @@ def _write_uai(prefix: str, found: Marginals, evidence: Any, options: dict[str, 
 def _answer_cases(
     model: Model, evidence: Any, variables: str, cases: str, out: str, as_json: bool, options: dict[str, Any]
 ) -> None:
+    """Write the posteriors of each case of a file, one block of cases in memory at a time.
+
+    Parameters
+    ----------
+    model : Model
+    evidence : Findings
+        Common to all cases.
+    variables : str
+        Names of variables with commas between, or "all".
+    cases, out : str
+        Paths of the cases and of the posteriors.
+    as_json : bool
+    options : dict
+        Keywords of :func:`bucketflow.compile`.
+    """
     import json
     import time
 
@@ -160,6 +190,7 @@ def _answer_cases(
     count = impossible = 0
     with case_writer(out, model) as write:
         for chunk in read_cases(cases, model):
+            # blocks of cases are read, answered and written in turn, so files may exceed memory
             for block in compiled.batches(chunk, wanted):
                 write(block)
                 count += len(block.log10_evidence)

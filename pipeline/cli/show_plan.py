@@ -222,6 +222,13 @@ def _launches(prepared: Prepared, plan: Plan) -> str:
 
 
 def _plan_rows(prepared: Prepared, plan: Plan) -> list[tuple[str, str]]:
+    """Return the rows of a plan as pairs of label and text.
+
+    Parameters
+    ----------
+    prepared : Prepared
+    plan : Plan
+    """
     names = [prepared.network.model.names[prepared.network.variables[v]] for v in plan.sliced]
     rows = plan.rows()
     rows += [

@@ -50,7 +50,13 @@ def print_rows(rows: Iterable[tuple[str, str]]) -> None:
 
 
 def print_run(facts: dict[str, Any]) -> None:
-    """Print how far a run directory is: its stages, and the slowest tasks."""
+    """Print the state of a run directory: its answer or bounds, its stages, and its slowest tasks.
+
+    Parameters
+    ----------
+    facts : dict
+        As returned by :func:`run_facts`.
+    """
     head = [(label, str(facts[label])) for label in ("model", "query", "status")]
     if facts["answer"]:
         found = {k: logarithm(v) if "log10" in k and v is not None else v for k, v in facts["answer"].items()}
@@ -60,6 +66,7 @@ def print_run(facts: dict[str, Any]) -> None:
         head.append(("bounds", " … ".join(ends)))
     planned, expected = format_bytes(facts["disk_bytes_planned"]), facts["disk_bytes_expected"]
     disk = f"{format_bytes(facts['disk_bytes'])} of {planned} planned"
+    # the planned bytes of sparse tables are an upper bound, so the expectation is printed beside them
     if expected is not None:
         disk = f"{format_bytes(facts['disk_bytes'])}, planned about {format_bytes(expected)} and at most {planned}"
     print_rows([*head, ("on disk", disk)])
@@ -225,6 +232,16 @@ def _least_width(texts: Sequence[str]) -> int:
 def run_facts(path: Place) -> dict[str, Any]:
     """Describe a run directory: identity, bounds so far, stages with finished boxes and bytes, slowest tasks.
 
+    Parameters
+    ----------
+    path : Place
+        A run directory.
+
+    Returns
+    -------
+    dict
+        JSON types; sizes in bytes, times in seconds.
+
     Raises
     ------
     IncompatibleRunError
@@ -237,6 +254,7 @@ def run_facts(path: Place) -> dict[str, Any]:
         arrays = stored_arrays(path)
     except StorageError as error:
         raise IncompatibleRunError(str(error)) from None
+    # a chunk that was computed again has several receipts; the last one counts
     latest = {receipt.key: (writer, receipt) for writer, receipt in written}
     receipts = {key: receipt for key, (_, receipt) in latest.items()}
     blocks = _blocks(latest.values())

@@ -163,6 +163,20 @@ def _checksum(file: BinaryIO, size: int) -> int:
 
 
 def _rebuilt(header: Mapping[str, Any], arrays: Mapping[str, Array]) -> Saved:
+    """Rebuild a compiled model from the header and the arrays of its file.
+
+    Parameters
+    ----------
+    header : mapping
+        JSON types: the model, joints, findings and the tree.
+    arrays : mapping of str to array
+        ``functions``, ``rows``, ``findings`` and ``tables``, each flat.
+
+    Raises
+    ------
+    ValueError, KeyError, IndexError
+        If header and arrays contradict each other.
+    """
     model = _model_from(header["model"], arrays["functions"], arrays["rows"])
     functions = tuple(range(len(model.functions))) if header["families"] else ()
     variables, joints = tuple(range(len(model.dims))), tuple(tuple(j) for j in header["joints"])
@@ -173,6 +187,7 @@ def _rebuilt(header: Mapping[str, Any], arrays: Mapping[str, Array]) -> Saved:
     targets = local_targets(network, asked)
     plan = None
     if network.feasible and network.leaves:
+        # the stored tree is planned again, because plans depend on the version and tables on the tree only
         tree = Tree(network.dims, network.scopes, tuple(tuple(kids) for kids in header["children"]))
         semiring = ScaledPartition(network).semiring
         problem = Problem(

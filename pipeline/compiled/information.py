@@ -233,12 +233,18 @@ class InformedState(CompiledState):
     def relevant_findings(self, name: str) -> list[FindingRelevance]:
         """Return the effect of each present finding on the posterior of a variable, the largest effects first.
 
-        Each is left out once, and holds alone once, as cases of one batch.
+        All variants are the cases of one batch.
 
-        Raises
-        ------
-        ModelError
-            If the name is unknown, the variable is observed, or the findings are impossible.
+        Parameters
+        ----------
+        name : str
+            A variable.
+
+        Returns
+        -------
+        list of FindingRelevance
+            In bits: the divergence if the finding is omitted, and its divergence from the prior if it is the only
+            finding.
         """
         (target,) = self._variables([name])
         given = {v: finding for v, finding in self.findings.items() if v != target}

@@ -94,6 +94,16 @@ class CompiledState:
     """
 
     def __init__(self, skeleton: Skeleton, options: Options, *, background: bool = False) -> None:
+        """Compute the leaf tables without findings, and prepare the device if there is one.
+
+        Parameters
+        ----------
+        skeleton : Skeleton
+            Model, network, plan and request.
+        options : Options
+        background : bool
+            Whether to search for a better tree beside the answers.
+        """
         self.skeleton: Skeleton = skeleton
         self.options = options
         self.resources: Resources = Resources(options)

@@ -74,7 +74,16 @@ class _Axis:
 
 
 def lines(title: str, series: Mapping[str, Points], across: str, unit: str) -> Svg:
-    """Draw up to two series of points that follow each other as steps; a first value far from all others is cut off."""
+    """Draw up to two series of points as steps; a first value far beyond all others is cut off.
+
+    Parameters
+    ----------
+    title : str
+    series : mapping of str to sequence of (x, y)
+        At most two.
+    across, unit : str
+        Titles of the axes.
+    """
     canvas, height = Canvas(), 300
     shown = {name: points for name, points in series.items() if points}
     far = _far_values([y for points in shown.values() for _, y in points])
@@ -186,6 +195,7 @@ def pseudo_tree(
     canvas.text(8, 20, "Pseudo-tree", "title")
     for a, b in further:
         (x1, y1), (x2, y2) = at[a], at[b]
+        # an arc, because the straight line would cross the agents between
         bend = 20 * (1 + abs(depth[a] - depth[b]))
         canvas.path(f"M{x1:.1f} {y1:.1f}Q{(x1 + x2) / 2 + bend:.1f} {(y1 + y2) / 2:.1f} {x2:.1f} {y2:.1f}", "through")
     for a, parent in enumerate(parents):

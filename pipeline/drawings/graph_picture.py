@@ -169,6 +169,16 @@ def laid_out(rows: Sequence[PlanRow]) -> tuple[dict[str, tuple[int, int]], set[s
     """Return the lane and the line of each row, and the rows of the most expensive path.
 
     A row stands below its subtrees. The subtree with the most cells comes first, in the lane of its parent.
+
+    Parameters
+    ----------
+    rows : sequence of PlanRow
+        Each with its parent's key and its cells.
+
+    Returns
+    -------
+    dict, set
+        (lane, line) by key, and the keys of the most expensive path.
     """
     children: dict[str | None, list[str]] = defaultdict(list)
     weight = {row.key: row.cells for row in rows}
@@ -186,6 +196,7 @@ def laid_out(rows: Sequence[PlanRow]) -> tuple[dict[str, tuple[int, int]], set[s
             places[key] = lane, len(places)
             continue
         heavy, *others = children[key]
+        # a row is placed after its subtrees: postorder without recursion, as trees are deep
         stack.append((key, lane, True))
         stack += [(other, lane + 1, False) for other in reversed(others)]
         stack.append((heavy, lane, False))
@@ -202,6 +213,12 @@ def svg_of(tasks: Sequence[Drawn], most: int) -> Svg:
 
     The area of a bar is proportional to the cells of its step. The colour of a step shows the bytes of its table, and
     its frame shows whether the table is on disk or on a device.
+
+    Parameters
+    ----------
+    tasks : sequence of Drawn
+    most : int
+        Most rows.
     """
     every = rows_of(tasks)
     rows = thinned(every, most)
@@ -217,6 +234,7 @@ def svg_of(tasks: Sequence[Drawn], most: int) -> Svg:
     low, high = min(sizes, default=0.0), max(sizes, default=1.0)
     legend = Canvas()
     top = _legend(legend, rows, 46 + 16 * len(told), (low, high), any(not row.direct for row in rows))
+    # the legend is a group of its own, which readers of the page may hide
     canvas.group("legend", legend)
     columns.head(canvas, top + 14)
     top += 34

@@ -51,6 +51,11 @@ def grid_cells(names: Sequence[str], edges: Sequence[Edge]) -> dict[str, tuple[i
 
     The distances of a node from two neighbouring corners are the sum and the difference of its coordinates. The
     coordinates are a proof: every cell has one node, and every edge joins two neighbours.
+
+    Parameters
+    ----------
+    names : sequence of str
+    edges : sequence of (str, str)
     """
     beside: dict[str, set[str]] = {name: set() for name in names}
     for a, b in edges:
@@ -62,6 +67,7 @@ def grid_cells(names: Sequence[str], edges: Sequence[Edge]) -> dict[str, tuple[i
         return {}
     first = _distances(beside, corners[0])
     for corner in corners[1:]:
+        # one of the other corners ends the first row, whose length is its distance
         columns = first.get(corner, 0) + 1
         rows, rest = divmod(len(names), columns)
         if rest or rows < 2 or columns < 2 or pairs != rows * (columns - 1) + columns * (rows - 1):

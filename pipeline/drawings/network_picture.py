@@ -182,12 +182,15 @@ class NetworkNode:
 
 
 def network_picture(title: str, nodes: Sequence[NetworkNode], edges: Sequence[Edge], directed: bool) -> Svg:
-    """Draw a network, or its communities if it has many nodes.
+    """Draw a network; a network with many nodes is drawn as its communities.
 
-    Raises
-    ------
-    BucketflowError
-        If there are many and networkx, which finds communities, is not installed.
+    Parameters
+    ----------
+    title : str
+    nodes : sequence of NetworkNode
+    edges : sequence of (str, str)
+    directed : bool
+        Whether edges have arrowheads.
     """
     told = f"{len(nodes):,} nodes, {len(edges):,} edges"
     weights: Mapping[Edge, int] = {}
@@ -198,6 +201,7 @@ def network_picture(title: str, nodes: Sequence[NetworkNode], edges: Sequence[Ed
             f", drawn as {len(nodes):,} communities; a line's width shows the number of edges between two communities"
         )
     sizes = {node.key: _size(node) for node in nodes}
+    # nodes get places first, then edges bend around them
     places = placed(sizes, edges, directed)
     canvas = Canvas()
     at = {key: (x + _MARGIN, y + _TOP) for key, (x, y) in places.items()}
@@ -264,6 +268,17 @@ def _size(node: NetworkNode) -> tuple[float, float]:
 
 
 def _draw(canvas: Canvas, node: NetworkNode, at: tuple[float, float], size: tuple[float, float]) -> None:
+    """Draw one node: a function, a community, or a variable with bars for its states.
+
+    Parameters
+    ----------
+    canvas : Canvas
+    node : NetworkNode
+    at : (float, float)
+        Center of the node, in pixels.
+    size : (float, float)
+        Width and height, in pixels.
+    """
     (x, y), (width, height) = at, size
     box = (x - width / 2, y - height / 2, width, height)
     if node.kind == "function":
@@ -277,6 +292,7 @@ def _draw(canvas: Canvas, node: NetworkNode, at: tuple[float, float], size: tupl
         return
     canvas.rect(box, "box seen" if node.observed else "box", title=node.text, rounded=5)
     if node.doubt is not None:
+        # the left edge shows the uncertainty, so that observed and unobserved frames stay comparable
         canvas.rect((box[0], box[1], 5, height), fill=_doubt_colour(node.doubt), rounded=2)
     canvas.text(x, box[1] + 15 if node.bars else y + 4, label, anchor="middle")
     shown = node.bars[:_BAR_STATES]
@@ -307,10 +323,19 @@ def _edge_of(at: Pair, size: Pair, towards: Pair) -> Pair:
 
 
 def _communities(nodes: Sequence[NetworkNode], edges: Sequence[Edge]) -> tuple[list[NetworkNode], dict[Edge, int]]:
-    """Return a node for each community, and how many edges are between two of them.
+    """Return a node for each community, and the number of edges between two communities.
 
-    Return communities of greatest modularity (Blondel et al. 2008); functions belong to the communities of their
-    variables.
+    Communities have greatest modularity (Blondel et al. 2008); functions belong to the communities of their variables.
+
+    Parameters
+    ----------
+    nodes : sequence of NetworkNode
+    edges : sequence of (str, str)
+
+    Raises
+    ------
+    BucketflowError
+        If networkx is not installed.
     """
     if find_spec("networkx") is None:
         why = f"a network of {len(nodes):,} nodes is drawn by its communities, and finding them needs networkx"

@@ -107,6 +107,7 @@ def template_of(initial: Model, transition: Model | None, suffixes: Suffixes | N
         own_factors = [_factor(f, both, names.before) for f in own]
     else:
         own_factors = [_factor(f, initial, first) for f in initial.functions]
+        # a conditional distribution of the past was counted in the step before
         passed, later = (own, later) if both.kind == "bayes" else ([], [*both.functions])
     interface = _interface(both, names, later)
     n = len(names.slice)
@@ -166,7 +167,19 @@ def _bases(names: Iterable[str], before: str, now: str) -> set[str]:
 def _pairing(
     listed: Sequence[str] | None, known: set[str], names: Sequence[str], before: str, now: str
 ) -> _Names | str:
-    """Pair names, or return the reason why they do not pair."""
+    """Pair names, or return the reason why they do not pair.
+
+    Parameters
+    ----------
+    listed : sequence of str or None
+        Names of the first slice, if it is a model of its own.
+    known : set of str
+        Names without suffixes.
+    names : sequence of str
+        Names in the transition.
+    before, now : str
+        Suffixes of the previous and the current step.
+    """
     if before == now:
         return "they are the same"
     places: dict[int, tuple[str, bool]] = {}
@@ -176,6 +189,7 @@ def _pairing(
             for suffix, past in ((before, True), (now, False))
             if name.endswith(suffix) and (base := name[: len(name) - len(suffix)]) in known
         ]
+        # an empty suffix matches every name, so a name may match both
         if len(found) != 1:
             return f"{name!r} is {'both before and now' if found else 'not a variable of a slice, before or now'}"
         places[v] = found[0]

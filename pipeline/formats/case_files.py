@@ -202,6 +202,18 @@ _TEXT: dict[str, Callable[[TextIO, Model, str], Write]] = {".csv": _csv_writer, 
 
 @contextmanager
 def _parquet(path: str | PathLike[str], partial: Path, model: Model, row: str) -> Iterator[Write]:
+    """Yield a function that appends a block of posteriors to a Parquet file.
+
+    Parameters
+    ----------
+    path : path
+        Name that errors show.
+    partial : Path
+        File that is written, and renamed once it is complete.
+    model : Model
+    row : str
+        Name of the column of case numbers.
+    """
     need_pyarrow()
     import pyarrow
     from pyarrow import parquet
@@ -221,6 +233,7 @@ def _parquet(path: str | PathLike[str], partial: Path, model: Model, row: str) -
         columns |= dict(zip(column_names(model, block), numbers, strict=True))
         table = pyarrow.table(columns)
         if not opened:
+            # the first block tells the columns
             opened.append(parquet.ParquetWriter(partial, table.schema))
         opened[0].write_table(table)
         count += len(possible)

@@ -97,6 +97,13 @@ class _Read:
 
 
 def _functions(reader: Reader) -> _Read:
+    """Build all functions with integer costs; functions that share their costs share one array.
+
+    Parameters
+    ----------
+    reader : Reader
+        The parsed file.
+    """
     tokens = reader.tokens
     tables = [table for table in reader.tables if isinstance(table, CfnTable)]
     decimals = _decimals(reader, tables)

@@ -100,6 +100,11 @@ def read_uai(source: Source) -> Model:
     negative. Tables are in row-major order, with the last variable of a scope fastest (UAI 2008 evaluation). The order
     of pgmpy's tables is recognised.
 
+    Parameters
+    ----------
+    source : Source
+        The bytes of the file, with its path, budget and deadline.
+
     Returns
     -------
     Model

@@ -22,17 +22,19 @@ def is_constraint(function: Function) -> bool:
 
 
 def entries_left(network: Network, f: int) -> tuple[tuple[int, ...], Array, Array, Array]:
-    """Return the entries of a function that are above 0 on the states that are left.
+    """Return the entries of a function that are above 0 on the remaining states.
 
-    Returns
-    -------
-    scope : tuple of int
-        Local variables, those with several states left.
-    states : ndarray of int32, shape (entries, variables)
-        Places among the states that are left.
-    entries : ndarray of int64
-        Numbers in C order among all entries of the function.
-    values : ndarray of float
+    Parameters
+    ----------
+    network : Network
+        The model under hard evidence, with the remaining states of each variable.
+    f : int
+        Number of the function.
+
+    Raises
+    ------
+    BudgetError
+        If the function has too many entries.
     """
     model = network.model
     function, dims = model.functions[f], [model.dims[v] for v in model.functions[f].scope]
@@ -47,6 +49,7 @@ def entries_left(network: Network, f: int) -> tuple[tuple[int, ...], Array, Arra
         table = function.dense(model.dims)
         at = np.argwhere(table > 0)
         values = table[tuple(at.T)] if dims else table.reshape(-1)[: len(at)]
+    # entries are numbered by 64-bit integers
     if math.prod(dims) >= 1 << 62:
         raise BudgetError(f"function {f} has {math.prod(dims):.3g} entries, more than a circuit has numbers for")
     places = (

@@ -122,6 +122,7 @@ class StoredGates:
         total = first + sum(gates for gates, _ in self.sizes)
         used = np.zeros(total, np.bool_)
         used[-1] = True
+        # parents come after their children, so one backward pass marks everything that is used
         for gate, _, counts, children in self._pieces(backward=True):
             own = used[first + gate : first + gate + len(counts)]
             used[children[np.repeat(own, counts)]] = True

@@ -261,6 +261,7 @@ class Job:
             If it is not stopped, or no cluster can take it.
         """
         if memory is not None:
+            # a size that is no size is refused before a cluster is reached
             parse_size(memory)
         record = self.standing()
         if record.state in ("waiting", "running"):

@@ -98,6 +98,7 @@ def eliminate(
     own, reach = beginning(network, split, upper)
     joins = Joins(split.dims, MIN_PLUS, threads, compiled, device_cells)
     work = BucketElimination(split, own, LeastCosts(reach), joins, keep=keep)
+    # a network that is infeasible after its preparation needs no elimination
     if reach.feasible and work.run(stop) is None:
         return None
     return MiniBuckets(

@@ -218,9 +218,21 @@ def _split_sums(mixed: MixedBound, sums: ExactSums) -> Iterator[SplitSum]:
 
 
 def _laid_out(mixed: MixedBound, split: Sequence[SplitSum]) -> tuple[list[int], Any, int]:
-    """Return the variable of each node, the tree of losses, and the words of its longest context.
+    """Lay the AND/OR search tree out as arrays.
 
-    The root has no variable, which is -1 minus the number of all sums; a sum has -1 minus its place among them.
+    A node without a variable has a negative number: ``-1 - k`` for split sum ``k``, and the root ``-1 - len(split)``.
+
+    Parameters
+    ----------
+    mixed : MixedBound
+        Messages of the mini-buckets.
+    split : sequence of SplitSum
+        The sums that were split.
+
+    Returns
+    -------
+    list of int, LossTree, int
+        The variable of each node, the tree of losses, and the words of its longest context.
     """
     from ...tasks.search.loss_tree import LossTree
 
@@ -230,6 +242,7 @@ def _laid_out(mixed: MixedBound, split: Sequence[SplitSum]) -> tuple[list[int], 
     minis = {v: bucket for v, bucket in zip(mixed.split.order, mixed.buckets, strict=True) if v in mixed.maximized}
     tables = [[*minis.get(v, ())] for v in nodes]
     contexts: list[set[int]] = [set() for _ in nodes]
+    # a context holds the ancestors that the subtree depends on: children first
     for n in reversed(range(len(nodes))):
         if -len(split) <= nodes[n] < 0:
             contexts[n] = {place[v] for v in split[-1 - nodes[n]].reads}

@@ -181,7 +181,20 @@ class SumSpread:
 
 
 def spread_of(functions: Sequence[Function], dims: Sequence[int]) -> SumSpread:
-    """Return the row sums of all distributions; small tables are added up together."""
+    """Return the range of the row sums of all conditional distributions.
+
+    Parameters
+    ----------
+    functions : sequence of Function
+        Conditional distributions with their child variable.
+    dims : sequence of int
+        Number of states, by variable.
+
+    Returns
+    -------
+    SumSpread
+        Least and greatest row sum of each function, and of all rows that do not sum to 1.
+    """
     plain: defaultdict[int, list[int]] = defaultdict(list)
     low, high = np.ones((2, len(functions)))
     uneven: list[Numbers] = []
@@ -194,6 +207,7 @@ def spread_of(functions: Sequence[Function], dims: Sequence[int]) -> SumSpread:
             low[f], high[f] = sums.min(initial=math.inf), sums.max(initial=-math.inf)
             uneven.append(sums[np.abs(sums - 1) > EVEN])
     for width, those in plain.items():
+        # networks have thousands of small tables: those of one width are summed by one matrix product
         for some in _parts(functions, those):
             values = [functions[f].values for f in some]
             sums = (joined(values) if len(values) > 1 else values[0]).reshape(-1, width) @ np.ones(width)

@@ -57,7 +57,21 @@ def completed(functions: Sequence[Function], assignment: Sequence[int], dims: Se
 
 
 def _follow(waiting: list[Function], states: list[int], dims: Sequence[int]) -> list[Function] | None:
-    """Set the states that follow, and return the functions that still have unknown states; None if they contradict."""
+    """Set the states of hidden variables that the known states determine.
+
+    Parameters
+    ----------
+    waiting : list of Function
+        Functions with unknown states.
+    states : list of int
+        State of each variable; changed in place.
+    dims : sequence of int
+
+    Returns
+    -------
+    list of Function or None
+        Functions that still have unknown states; None if no states satisfy all functions.
+    """
     while waiting:
         left = []
         common: dict[int, set[int]] = {}
@@ -72,6 +86,7 @@ def _follow(waiting: list[Function], states: list[int], dims: Sequence[int]) -> 
                 return None
             else:
                 states[unknown[0]] = allowed[0]
+        # functions that each leave several states may leave one together
         several = {v: own for v, own in common.items() if states[v] == _UNKNOWN}
         if not all(several.values()):
             return None

@@ -249,6 +249,7 @@ class Model(ShortDir):
             indices = tuple(places[v] for v in scope)
             child = indices[-1] if kind == "bayes" and indices else None
             made.append(_function_of(k, indices, values, child))
+        # floating-point costs become integers with a common number of decimals
         stored, whole, decimals = stored_costs(kind, made, top)
         model = cls(kind, tuple(variables), dims, states, tuple(stored), top=whole, decimals=decimals, name=name)
         if check and kind == "bayes":

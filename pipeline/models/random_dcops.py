@@ -152,6 +152,7 @@ def generate(
         agents=agents,
         seed=seed,
     )
+    # one generator for all draws: equal arguments give equal problems
     rng = np.random.default_rng(seed)
     return _meetings(shape, rng) if kind == "meetings" else _on_graph(kind, shape, rng)
 
@@ -187,7 +188,14 @@ def _conflict(shape: DcopShape, rng: np.random.Generator) -> NDArray[np.int64]:
 
 
 def _meetings(shape: DcopShape, rng: np.random.Generator) -> Dcop:
-    """Private events as values (Maheswaran et al., AAMAS 2004): a variable for each participant of a meeting."""
+    """Generate a meeting problem, private events as values (Maheswaran et al., AAMAS 2004): one variable per
+    participant.
+
+    Parameters
+    ----------
+    shape : DcopShape
+    rng : Generator
+    """
     attending = min(shape.agents, max(2, round(shape.density * shape.agents)))
     present = [sorted(rng.choice(shape.agents, attending, replace=False).tolist()) for _ in range(shape.variables)]
     owners = tuple(agent for group in present for agent in group)
@@ -207,6 +215,7 @@ def _meetings(shape: DcopShape, rng: np.random.Generator) -> Dcop:
         titles.append(f"times_{names[v]}")
         own[agent].pop()
         later = own[agent][::-1]
+        # an agent cannot attend two meetings at one time
         functions += [Function((v, u), np.where(equal == 0, FORBIDDEN, 0)) for u in later]
         titles += [f"apart_{names[v]}_{names[u]}" for u in later]
     name = f"meetings_{shape.variables}_{shape.agents}_{shape.seed}"

@@ -166,10 +166,19 @@ def forest_tree(forest: Forest, units: FunctionGroups, dims: Sequence[int], scop
 
 
 def merge_steps(tree: Tree, sizer: Sizer, rates: Rates, itemsize: int) -> Tree:
-    """Merge a step into the one above wherever that lowers the predicted seconds.
+    """Merge a step into the step above it wherever this lowers the predicted seconds.
 
-    ``T = A·B`` then ``U = T·C`` becomes ``U = A·B·C``: T is neither written nor read, and the merged step
-    sweeps what both eliminated.
+    ``T = A·B`` and then ``U = T·C`` become ``U = A·B·C``: T is neither written nor read, and the merged step
+    eliminates the variables of both.
+
+    Parameters
+    ----------
+    tree : Tree
+    sizer : Sizer
+        Cells of sets of variables.
+    rates : Rates
+    itemsize : int
+        Bytes of a cell.
     """
     first = tree.n_leaves
     masks, joined = tree.scope_masks, list(tree.joined_masks)
@@ -305,6 +314,7 @@ def _binary(forest: Forest, dims: Sequence[int], rates: Rates, itemsize: int) ->
         kids[first:] = forest.kids
         parent[kids[first:]] = np.arange(first, n)[:, np.newaxis]
     logs = np.zeros(64 * words)
+    # sizes are multiplied by adding their logarithms, which do not overflow
     logs[: len(dims)] = np.log2(np.asarray(dims, dtype=np.float64))
     per = [
         1 / rates.cells_per_second,

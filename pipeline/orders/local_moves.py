@@ -157,6 +157,7 @@ def _improve(
         if t.seconds[top] + t.seconds[t.kids[top, 0]] + t.seconds[t.kids[top, 1]] < floor:
             continue
         count, used = grow(t, first, top, k, how, state, frontier, inner)
+        # a random subtree differs next time, so its failure says nothing
         marks.clean[top] = how != RANDOM
         if count < 3:
             continue
@@ -293,6 +294,7 @@ def rearrange(
                 for i in range(n):
                     clean[i] = before[i]
         total = _total(t.seconds)
+        # a tree that is not worse is kept, which lets the search cross plateaus
         if total <= best:
             best = total
             _copy(t, best_tree, marks.changed)

@@ -190,7 +190,20 @@ def grow(
 
 @njit(nogil=True)
 def patterns(t: Binary, top: int, frontier: NDArray[np.int64], count: int, choice: SubtreeChoice) -> None:
-    """Sum the log2 sizes by the set of tables that have a variable, apart for those needed above."""
+    """Sum the log2 sizes of variables by the set of tables that contain them.
+
+    Parameters
+    ----------
+    t : Binary
+    top : int
+        The node above all tables.
+    frontier : int64 array, shape (count,)
+        The tables.
+    count : int
+    choice : SubtreeChoice
+        ``private[s]`` and ``shared[s]`` receive the log2 size of all variables that occur only in tables of the set
+        ``s``: variables that are eliminated below ``top``, and variables of its scope.
+    """
     private, shared = choice.private, choice.shared
     for s in range(1 << count):
         private[s], shared[s] = 0.0, 0.0
@@ -211,6 +224,7 @@ def patterns(t: Binary, top: int, frontier: NDArray[np.int64], count: int, choic
             else:
                 private[pattern] += weight
     for i in range(count):
+        # sums over subsets, one bit at a time (zeta transform)
         for s in range(1 << count):
             if s >> i & 1:
                 private[s] += private[s ^ (1 << i)]
@@ -321,6 +335,7 @@ def replace(
                     inside |= t.masks[frontier[f], w]
                 else:
                     outside |= t.masks[frontier[f], w]
+            # a variable stays in scope if tables on both sides have it
             t.masks[node, w] = inside & outside
         t.virtual[node] = choice.lazy[s]
     for i in range(count - 2, -1, -1):

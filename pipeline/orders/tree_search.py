@@ -309,6 +309,7 @@ class _SearchState:
                 self.check(self.best)
                 self.check = None
             effort = left if left < 3 * effort else 2 * effort
+            # an automatic search ends once the next round costs more than it is expected to save
             if self.automatic and not curve.pays(effort):
                 return
             share = _ORDER_SHARE if self.kind == "refined" else 1.0

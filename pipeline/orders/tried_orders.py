@@ -107,7 +107,13 @@ class OrderPool:
         self.pool: list[tuple[float, tuple[int, ...]]] = []
 
     def more(self, max_work: float) -> int:
-        """Try orders until the work is spent; return the work done."""
+        """Try greedy orders with random rules and noise until the work is spent; return the work done.
+
+        Parameters
+        ----------
+        max_work : int
+            Operations of the greedy kernel.
+        """
         work = 0
         order = np.empty(len(self._logs), dtype=np.int64)
         while work < max_work:
@@ -116,6 +122,7 @@ class OrderPool:
             weights = self._logs if weighted else np.ones_like(self._logs)
             if weighted not in self._fills:
                 self._fills[weighted] = self._kernel.initial_fill(self._adjacency, weights, bool(np.all(weights == 1)))
+            # an order that is far worse than the pool is given up early
             limit = 2 * self.pool[-1][0] if len(self.pool) >= self.KEEP else np.inf
             cells, spent = self._kernel.greedy_order(
                 self._adjacency,

@@ -117,7 +117,26 @@ def _program(
     targets: Sequence[Target],
     law: Law,
 ) -> MessageProgram:
-    """Describe a plan's messages; leaves are not divided by anything."""
+    """Describe the messages of a plan as a program for the device.
+
+    Parameters
+    ----------
+    plan : Plan
+    drawn : (tables, layout)
+        Numbers of all tables, and their places.
+    exponents : mapping of int to int
+        Exponent of the least entry of each leaf.
+    hosts : mapping of int to int
+        For each variable the leaf that its findings multiply.
+    targets : sequence of Target
+    law : str
+        Semiring of the messages.
+
+    Raises
+    ------
+    ModelError
+        If a step joins more tables than the kernel takes.
+    """
     (tables, layout), results, roots = drawn, [plan.results[t] for t in targets], plan.tree.roots
     try:
         least = {table: exponents[tables.leaf_of(table)] for table in layout.constant_at}
@@ -128,6 +147,7 @@ def _program(
         most = max(kind.inputs for kind in layout.kinds)
         raise ModelError(f"a step joins {most} tables; propagation on a GPU takes about 300 at most")
     scaled: list[int] = []
+    # only sums carry scales
     if law == "sum_product":
         scaled += [op.table for op in layout.operations if op.table in tables.hosting]
         scaled += [step.node for step in plan.up if step.node not in roots]

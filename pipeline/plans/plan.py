@@ -160,12 +160,12 @@ class Plan(ShortDir, PlannedSteps):
         return self.model_bytes + 2 * self.leaf_bytes + tables + workspace + scratch
 
     def rows(self) -> list[tuple[str, str]]:
-        """Return the figures as labelled lines for a person.
+        """Return the figures of the plan as pairs of label and text.
 
         Returns
         -------
         list of (str, str)
-            Label and text; bytes, cells and seconds with units. By rows, ``<=`` is before what is a bound.
+            Bytes, cells and seconds with units. With sparse tables, ``<=`` stands before upper bounds.
         """
         if not self.steps:
             return [("steps", "0, preprocessing gives the answer")]
@@ -181,6 +181,7 @@ class Plan(ShortDir, PlannedSteps):
         ]
         if self.sliced:
             rows.append(("slices", f"{self.slices:,}, {self.slice_overhead:.2f} times the work"))
+        # the figures that only some plans have follow
         if self.most_stored_bytes:
             which = (
                 "that do not fit in memory, computed in boxes"

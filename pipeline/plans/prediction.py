@@ -226,7 +226,16 @@ def step_seconds(lowered: Lowered, rates: Rates, itemsize: int) -> float:
 
 
 def ruled_step_seconds(lowered: Lowered, rates: Rates, itemsize: int) -> float:
-    """Predict the seconds of one lowered step by the present rules: its start, and its loops or the memory's rate."""
+    """Predict the seconds of one lowered step by rules: its start, plus its loops and the memory's rate.
+
+    Parameters
+    ----------
+    lowered : Lowered
+    rates : Rates or KernelRates
+        Measured rates of a core, or of a device.
+    itemsize : int
+        Bytes of a cell.
+    """
     work = lowered_work(lowered)
     if isinstance(rates, KernelRates):
         if is_repeated(lowered):
@@ -244,6 +253,7 @@ def ruled_step_seconds(lowered: Lowered, rates: Rates, itemsize: int) -> float:
         return _begun(_SMALL, work, slowness) + loops
     moved = _ROWS_MOVED * work.moved_cells * itemsize / rates.bytes_per_second
     written = work.out_cells * itemsize
+    # pages that the system must clear first are written more slowly
     fresh = written / rates.fresh_bytes_per_second if written >= _LARGE_BYTES else 0.0
     if work.matrix:
         loops = work.cells / rates.matmul_cells_per_second

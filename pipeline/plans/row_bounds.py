@@ -129,6 +129,7 @@ def with_row_bounds(plan: Plan, leaf_rows: Sequence[int], *, decode: bool, rates
         joined = most_rows([*dict.fromkeys(v for scope in step.input_axes for v in scope)], inputs, sizes)
         keys = Keys(tuple(step.axes), tuple([sizes[v] for v in step.axes]))
         stored += most_stored_bytes(min(joined, MOST_BOXES * bounds[step.node]), keys, plan.itemsize)
+        # the expectation assumes independent tables, so it is only shown, and the bound is refused on
         rows = int(exp(min(likely.get(frozenset(step.axes), LARGEST_EXPONENT), LARGEST_EXPONENT)))
         expected += most_stored_bytes(min(rows, bounds[step.node]), keys, plan.itemsize)
         cells = min(step.lowered.cells, _CELLS_OF_A_ROW * joined)

@@ -389,12 +389,32 @@ def _node(
     measure: TableMeasure,
     name: Callable[[int], str],
 ) -> TaskNode:
+    """Describe the task of one step.
+
+    Parameters
+    ----------
+    section : GraphSection
+        The part of the run that the task belongs to.
+    key : str
+    position : int
+        Place of the step in its section.
+    step : Step
+    makers : mapping of int to str
+        Key of the task that computes each table.
+    nodes : mapping of str to TaskNode
+        The tasks before it.
+    measure : TableMeasure
+        Sizes and seconds.
+    name : callable
+        Name of a variable.
+    """
     needs = tuple(dict.fromkeys(makers[i] for i in step.inputs if i in makers))
     cells, nbytes = measure.size_of(step)
     return TaskNode(
         key=key,
         kind=measure.kind(step.node),
         needs=needs,
+        # inputs without a task are functions of the model
         functions=sum(i not in makers for i in step.inputs),
         level=1 + max((nodes[key].level for key in needs), default=-1),
         variables=tuple(map(name, step.axes)),

@@ -194,6 +194,7 @@ class TreePlanner:
         builder = StepBuilder(tree, layouts, problem)
         up = tuple([builder.forward(node) for node in order])
         cost = steps_cost(up, tree, rates, itemsize)
+        # steps before this one are the same in all slices and run once
         variant_from = sum(s.node not in varies for s in up) if sliced else 0
         evaluated = problem.evaluated if options.decode else 0
         plan = Plan(

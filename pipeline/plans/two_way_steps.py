@@ -99,8 +99,19 @@ def ordered_layouts(tree: Tree) -> tuple[tuple[int, ...], ...]:
 def choose_readings(tree: Tree, targets: Sequence[tuple[int, ...]]) -> tuple[TargetReading, ...]:
     """Choose the cheapest place for each target.
 
-    A place is a message joined with the message from above it. Variables that only leaves have are read at the join
+    A place is a message joined with the message from above. Variables that only leaves contain are read at the join
     above such a leaf, which saves the message to the leaf.
+
+    Parameters
+    ----------
+    tree : Tree
+    targets : sequence of tuple of int
+        Sets of variables whose beliefs are wanted.
+
+    Returns
+    -------
+    tuple of TargetReading
+        A place with the targets that are read there.
     """
     first, parent = tree.n_leaves, tree.parent
     price, place = list(tree.cells), [(node, False) for node in range(len(parent))]

@@ -102,9 +102,26 @@ def in_parts(plan: Plan, width: int, seconds: float, rates: Rates, memory_bytes:
 
 
 def both_ways_in_parts(plan: Plan, width: int, seconds: float, rates: Rates, memory_bytes: int) -> Plan:
-    """Divide both sweeps among ``width`` workers, where that pays and all tables fit into one of them.
+    """Divide both sweeps among ``width`` workers if this pays and all tables fit in the memory of one worker.
 
-    On GPUs, which do all in one launch otherwise, a part also has its tables copied to the host and back.
+    On GPUs a part also copies its tables to the host and back; otherwise one launch does everything.
+
+    Parameters
+    ----------
+    plan : Plan
+        A propagation.
+    width : int
+        Number of workers.
+    seconds : float
+        Shortest part worth a task.
+    rates : Rates
+    memory_bytes : int
+        Memory of a worker.
+
+    Returns
+    -------
+    Plan
+        With parts, or the same plan if they do not pay.
     """
     policy = PlanningPolicy.current()
     if plan.slices > 1 or plan.cuts or width < 2 or not plan.up:
@@ -131,6 +148,7 @@ def both_ways_in_parts(plan: Plan, width: int, seconds: float, rates: Rates, mem
     begun = policy.start_seconds
     if plan.device:
         begun += 2 * plan.kept_bytes / policy.device_link_bytes_per_second
+    # the longest chain of parts bounds the time, however many workers there are
     pays = longest + len(parts) * policy.part_seconds + begun <= (1.0 - _LEAST_GAIN) * total
     if not pays or plan.kept_bytes > memory_bytes:
         return plan

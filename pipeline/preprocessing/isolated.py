@@ -25,6 +25,10 @@ Array = NDArray[Any]
 def without_isolated(network: Network) -> Network:
     """Eliminate the isolated variables of a network for an optimum or a partition function.
 
+    Parameters
+    ----------
+    network : Network
+
     Returns
     -------
     Network

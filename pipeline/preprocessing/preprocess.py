@@ -278,9 +278,20 @@ def _grouped(model: Model, functions: Sequence[int], left: _Left) -> _Left:
 def _relevant(model: Model, query: Query, needed: Collection[int]) -> tuple[list[int], frozenset[int]]:
     """Return the relevant functions, and the barren variables: variables of a Bayesian network that sum to 1.
 
-    A barren variable is neither observed nor asked for, and occurs only in its own conditional distribution,
-    so summing it out leaves 1 (Shachter 1986). Kept where the file's rows do not sum to 1, since the answer is
-    for the model as written.
+    A barren variable is neither observed nor asked for, and occurs only in its own conditional distribution, so
+    summing it out leaves 1 (Shachter 1986).
+
+    Parameters
+    ----------
+    model : Model
+    query : str
+    needed : collection of int
+        Variables that are observed or asked for.
+
+    Returns
+    -------
+    list of int, frozenset of int
+        Relevant functions, barren variables.
     """
     keep = set(range(len(model.functions)))
     if model.kind != "bayes" or query != "partition":
@@ -297,6 +308,7 @@ def _relevant(model: Model, query: Query, needed: Collection[int]) -> tuple[list
             continue
         (f,) = users[variable]
         function = model.functions[f]
+        # a distribution whose rows do not sum to 1 is kept, because the answer is for the model as written
         if function.child != variable or not _is_normalised(function, model.dims):
             continue
         keep.discard(f)

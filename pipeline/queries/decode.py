@@ -77,7 +77,30 @@ def begin_decode(
     room: MemoryAccount | None = None,
     most: float = inf,
 ) -> Callable[[], None]:
-    """Start to `decode` if the tables are on a device, which may still sweep; return a function that finishes it."""
+    """Start to decode if the tables are on a device, which may still sweep; return a function that finishes.
+
+    Parameters
+    ----------
+    steps : sequence of Step
+    tables : mapping of int to array
+        The inputs of all steps.
+    sizes : sequence of int
+        Number of states, by variable.
+    semiring : Semiring
+    assignment : dict of int to int
+        Known states; receives all others.
+    compiled : bool
+        Whether compiled loops may be used.
+    room : MemoryAccount, optional
+        Memory that joins are charged to.
+    most : float
+        Most rows of a join.
+
+    Returns
+    -------
+    callable
+        Finishes the decoding.
+    """
     from ...tasks.gpu.decoding import begin_there, decodes
 
     best = [step for step in steps if step.lowered.semiring.name == semiring.name]
@@ -90,6 +113,7 @@ def begin_decode(
     def end() -> None:
         near = _near(tables)
         for step in reversed(steps):
+            # most steps eliminate few joint states, which one small table decides
             few = joint_worth(step, near, sizes, semiring, assignment)
             if few is not None:
                 assignment.update(few.best)
@@ -183,6 +207,7 @@ def choices(
     from ...tasks.rows.best_rows import fixed
 
     found = [fixed(tables[node], axes, sizes, states) for node, axes in read]
+    # nearly full sparse tables are smaller as arrays
     if all(map(_is_mostly_there, found)):
         slices = [_whole(table, states, semiring) for table in found]
         yield from joint_choices(slices, sizes, semiring, states, algebra.compiled)

@@ -57,6 +57,7 @@ def dressed(
     least, log10 = None, None
     if isinstance(arithmetic, CostOptimum):
         least = int(beliefs.total) + arithmetic.scale.offset
+        # totals that reach the top of the model are forbidden
         if model.top is not None and least >= model.top:
             return Marginals(model, "infeasible", max_marginals)
     else:
@@ -187,6 +188,7 @@ def expanded(
     inside = np.broadcast_to(table.transpose(order).reshape(shape), sizes)
     if not max_marginals:
         for axis, v in enumerate(variables):
+            # variables without functions are independent: their shares multiply
             if v not in network.local:
                 weights = findings.get(v, np.ones(network.model.dims[v]))
                 shares = likelihoods(weights, network.domains[v]).shares

@@ -209,6 +209,7 @@ def formula_of(network: Network, model: Model, hidden: frozenset[int] = frozense
         if network.query == "count":
             values = allowed(network.model, f, values).astype(np.float64)
         key = values.shape, values.tobytes()
+        # thousands of functions share few tables, which are covered by cubes once
         if key not in covers:
             covers[key] = _cover(values, policy.formula_cubes - cubes)
             cubes += len(covers[key].zeros) + len(covers[key].others)

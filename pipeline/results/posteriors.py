@@ -134,6 +134,7 @@ class Marginals(Mapping[str, LabeledArray], Tabled):
             "log10_evidence": _finite(self.log10_evidence),
             "marginals": {name: plain_table(table) for name, table in self.tables.items()},
         }
+        # labels are listed once, for all tables together
         shown = dict.fromkeys([*self.tables, *(name for names, _ in self.joints.items() for name in names)])
         if shown:
             found["states"] = {name: list(self.model.state_labels(name)) for name in shown}

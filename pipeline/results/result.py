@@ -164,6 +164,7 @@ class Result(ShortDir, Shown, Tabled):
         if self.value is not None:
             rows.append(("value", _grouped(self.value)))
         if self.log10 is not None:
+            # only of a Bayesian network is the number a probability
             probability = self.asked is not None and self.asked.model["kind"] == "bayes"
             rows.append(("probability", power_of_ten(self.log10)) if probability else ("log10", logarithm(self.log10)))
         if self.proof is not None:

@@ -136,6 +136,7 @@ def bounds_of(run: Run[Any], seed: int = 0) -> SliceBounds | None:
         return None
     found = slice_bounds(network, plan.sliced, split)
     offset = arithmetic.scale.offset if isinstance(arithmetic, CostOptimum) else 0
+    # bounds of the integer network are converted to the units of the sweep
     least = units.base - offset + units.unit * (found.least - units.below)
     known = units.base - offset + units.unit * (found.known + units.above)
     if isinstance(arithmetic, EnergyOptimum):

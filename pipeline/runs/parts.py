@@ -82,9 +82,18 @@ class Swept(Generic[T]):
 
 
 def sweep_parts(run: Run[T], *, keep: bool = False) -> Swept[T]:
-    """Run all parts on the pool of a run, one way or both; with ``keep`` the tables of an only part stay for decoding.
+    """Run all parts on the pool of a run, one way or both.
 
-    Steps and results equal those of a single task, bit for bit.
+    Parameters
+    ----------
+    run : Run
+    keep : bool
+        Whether the tables of a single part stay for decoding.
+
+    Returns
+    -------
+    Swept
+        Equal, bit for bit, to the sweep of a single task.
     """
     if run.by_steps:
         return _sweep_steps(run, keep)

@@ -338,6 +338,7 @@ def group_totals(
 
     try:
         for found in run.pool.stream(task, calls(), _labels(run, slices)):
+            # without reports of steps, a whole group is the unit of progress
             if by_group:
                 run.report(run.plan.reported_cells // slices.groups)
             yield under_way.popleft(), found.totals if slices.folder is None else found.value["totals"]

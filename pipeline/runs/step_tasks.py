@@ -94,9 +94,33 @@ def begin_group(
     on_table: OnTable | None = None,
     worth: Sequence[bool] | None = None,
 ) -> Any:
-    """Submit the steps of a group's slices. Steps that no slice changes are submitted once for all groups."""
+    """Submit the steps of a group's slices. Steps that no slice changes are submitted once for all groups.
+
+    Parameters
+    ----------
+    pool : DaskPool
+    worker : str or None
+        Address of the worker that runs the group.
+    label : TaskLabel
+    held : Held
+        The slices, and the futures of steps that all slices share.
+    number : int
+        Number of the group.
+    threads : int
+        Unused: each step is a task of one thread.
+    on_table : callable, optional
+        Unused: tasks count their own cells.
+    worth : sequence of bool, optional
+        Slices of the group that may still improve the optimum.
+
+    Returns
+    -------
+    Future
+        The outcome of the group.
+    """
     program = held.value.program
     first, rest = program.steps[: program.variant_from], program.steps[program.variant_from :]
+    # the first group submits the steps that no slice changes
     if first and not held.made:
         read = {i for step in rest for i in step.inputs} | {*program.outputs}
         shared = pool.batch(run_step_at)
@@ -145,10 +169,36 @@ def begin_box(
     threads: int,
     also: Sequence[int] = (),
 ) -> Any:
-    """Submit what a box reads, its steps, and what it writes; tables are written as they are made.
+    """Submit the reads of a box, its steps, and its writes; tables are written when they are computed.
 
-    Between tasks, tables are on the host, so that a device holds only the tables of running steps, wherever boxes run.
-    A box that did not fit in a device's memory is a single task, split into parts that fix further variables.
+    Between tasks, tables are on the host, so that a device holds only the tables of running steps. A box that did not
+    fit in a device's memory is a single task, split into parts that fix further variables.
+
+    Parameters
+    ----------
+    pool : DaskPool
+    worker : str or None
+        Address of the worker that runs the box.
+    label : TaskLabel
+    held : Held
+        The box: program, inputs, outputs and store.
+    number : int
+        Number of the box in its stage.
+    states : mapping
+        States that the box fixes.
+    receipts : mapping
+        Receipts of the chunks that it reads.
+    wanted : mapping
+        Chunks that it must write.
+    threads : int
+        Threads of a box that runs as a single task.
+    also : sequence of int
+        Further variables that the parts of the box fix.
+
+    Returns
+    -------
+    Future
+        The receipts of the box.
     """
     box = held.value
     if also:

@@ -142,6 +142,18 @@ class AsgiServer(uvicorn.Server):
     """
 
     def __init__(self, app: Any, address: str, port: int, tls: tuple[str, str] | None):
+        """Bind the socket and configure uvicorn; nothing is accepted yet.
+
+        Parameters
+        ----------
+        app : ASGI application
+        address : str
+            IPv4 or IPv6 address.
+        port : int
+            0 chooses a free port.
+        tls : (str, str), optional
+            Paths of certificate and key.
+        """
         policy = ServerPolicy.current()
         self._unproven: dict[Any, GuardedProtocol] = {}
         secured: dict[str, Any] = dict(zip(("ssl_certfile", "ssl_keyfile"), tls, strict=True)) if tls else {}

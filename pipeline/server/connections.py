@@ -143,14 +143,11 @@ class DeadlineReader(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Read some bytes, 0 at the end of the stream.
+        """Read some bytes; return their number, 0 at the end of the stream.
 
-        Raises
-        ------
-        RefusedRequestError
-            If the deadline passed or the head is too long.
-        ConnectionResetError
-            If an idle client sent nothing for too long.
+        Parameters
+        ----------
+        buffer : writable buffer
         """
         if self._left is not None and self._left <= 0:
             raise RefusedRequestError(
@@ -164,6 +161,7 @@ class DeadlineReader(io.RawIOBase):
             self._connection.settimeout(remaining)
             count = self._connection.recv_into(buffer)
         except TimeoutError:
+            # an idle connection may simply be closed
             if not self._what:
                 raise ConnectionResetError from None
             sentence = f"the {self._what} of a request has to arrive within {self._seconds:g} s"

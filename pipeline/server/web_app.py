@@ -140,6 +140,18 @@ class WebApp:
         stop: Callable[[], Mapping[str, Any]],
         metrics: ServerMetrics,
     ):
+        """Route the paths of the server to their handlers.
+
+        Parameters
+        ----------
+        token : str
+            The secret that requests must carry.
+        ask : callable
+            Answers a question.
+        state, stop : callable
+            Return the state of the server; stop it.
+        metrics : ServerMetrics
+        """
         self._token, self._ask, self._metrics = f"Bearer {token}".encode(), ask, metrics
         self.hosts: tuple[str, ...] = ()
         """The accepted headers ``Host``; empty accepts all."""
@@ -177,6 +189,7 @@ class WebApp:
         ]
         handlers = dict.fromkeys((HTTPException, BucketflowError, ClientDisconnect), _refused)
         self._app = Starlette(routes=paths, exception_handlers=handlers)
+        # a redirect would repeat a request without its body
         self._app.router.redirect_slashes = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -100,6 +100,7 @@ def simulate(
             slots,
             parse_rate(bandwidth),
             storage if storage_bandwidth is None else parse_rate(storage_bandwidth),
+            # a single task runs in the client, which neither starts nor is lost
             float(worker_start) if len(tasks) > 1 else 0.0,
             _TASK_SECONDS,
             policy.submit_seconds,

@@ -130,6 +130,14 @@ class Simulator:
     """
 
     def __init__(self, tasks: Sequence[SimulatedTask], cluster: SimulatedCluster) -> None:
+        """Prepare the simulation: all tasks wait, and only the client is present.
+
+        Parameters
+        ----------
+        tasks : sequence of SimulatedTask
+            Each with the tasks it needs, its seconds and its bytes.
+        cluster : SimulatedCluster
+        """
         self.now, self.tasks, self.cluster = 0.0, tasks, cluster
         self.spans: list[SimulatedSpan] = []
         self.network_bytes = self.losses = 0
@@ -154,6 +162,7 @@ class Simulator:
         self._idle: list[tuple[int, int]] = []
         self._submitted = 0.0
         self._storage = _Storage(self)
+        # a generator for each worker, so that losses of one do not depend on the number of workers
         self._random = [Random(f"{cluster.seed} {worker}") for worker in range(cluster.workers)]
 
     def run(self) -> None:
@@ -309,7 +318,17 @@ class Simulator:
                     self._ready(user, after, "input")
 
     def _lose(self, worker: int) -> None:
-        """Lose a worker with its tasks and results; another worker comes in its place."""
+        """Lose a worker with its tasks and results; a new worker replaces it.
+
+        Parameters
+        ----------
+        worker : int
+
+        Raises
+        ------
+        ModelError
+            If the rate of losses is so high that the run does not end.
+        """
         self.losses += 1
         if self.losses > _MOST_LOSSES:
             raise ModelError(
@@ -331,6 +350,7 @@ class Simulator:
         for position in again:
             self._repeat(position, after)
         for position in lost:
+            # a lost result is computed again only if a task still needs it and no other worker has it
             if self._held[position] and self._readers[position] and not self._holders[position]:
                 self._repeat(position, after)
         self.at(self.now + self.cluster.start_seconds, lambda: self._join(worker, after))

@@ -136,6 +136,7 @@ class _Builder:
         last = {parts.makers[i]: nbytes[i] for i in plan.outputs if i in parts.makers}
         ends = [(at[task], size) for task, size in last.items()]
         if self._decodes and plan.cuts:
+            # an optimum decodes from the roots down, with fixed variables
             ends = self._decoded_parts(own, read, needs_of, ends)
         self._finish(ends)
 

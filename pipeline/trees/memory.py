@@ -105,9 +105,20 @@ def sweep_peak(
 ) -> int:
     """Return the peak bytes of the tables of ``steps`` and of their workspace, without the leaves.
 
-    Mirrors :func:`bucketflow.tasks.sweeps.sweep.sweep`: a table is freed after the last step that reads it unless it is
-    in ``kept``, also if it is recomputed later. On a device, if tables alone exceed ``most``, their peak is returned,
-    because computing the workspace of passes takes long. ``made_bytes`` gives the bytes of the nodes' tables, if known.
+    Mirrors :func:`bucketflow.tasks.sweeps.sweep.sweep`: a table is freed after the last step that reads it unless it
+    is in ``kept``, even if it is computed again later.
+
+    Parameters
+    ----------
+    steps : sequence of Step
+    sizing : Sizing
+        Domain sizes, bytes of a cell, threads, and whether a device sweeps.
+    kept : collection of int
+        Tables that are never freed.
+    most : float
+        On a device, if tables alone exceed it, their peak is returned, because computing the workspace takes long.
+    made_bytes : mapping of int to int, optional
+        Bytes of the tables, if known.
     """
     made: dict[int, int] = {}
     live = peak = 0

@@ -163,6 +163,7 @@ class Tree:
                 out.append(first + j)
             else:
                 stack.append((j, True))
+                # postorder without recursion, as trees are deep
                 stack += [(c, False) for c in reversed(sequence[j])]
         return tuple(out)
 
@@ -187,6 +188,7 @@ class Tree:
                 union |= scopes[c]
                 below = inside[c]
                 inside[c] = None
+                # the smaller dictionary is added to the larger one
                 counts = _added(counts, below) if below else counts
             joined.append(union)
             gone = [v for v, count in counts.items() if count == everywhere[v]]
@@ -215,10 +217,19 @@ def _leaf_masks(leaves: tuple[tuple[int, ...], ...]) -> tuple[int, ...]:
 
 
 def bucket_tree(dims: Sequence[int], scopes: Sequence[Sequence[int]], order: Sequence[int]) -> Tree:
-    """Build the tree of classical bucket elimination: one node per variable, combining its whole bucket.
+    """Build the tree of bucket elimination: one node per variable, which combines its whole bucket (Dechter 1999).
 
-    Variables that no function has get no node; neither has a variable that disappeared together with an
-    earlier one because no other function has it (Dechter 1999).
+    Variables without functions get no node. A variable that only occurs together with an earlier one is eliminated
+    with it.
+
+    Parameters
+    ----------
+    dims : sequence of int
+        Number of states, by variable.
+    scopes : sequence of sequence of int
+        Variables of each function.
+    order : sequence of int
+        Elimination order.
     """
     masks = [mask_of(scope) for scope in scopes]
     # in the order in which they were made

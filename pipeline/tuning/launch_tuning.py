@@ -168,6 +168,7 @@ def tune(
     else:
         bench, (least, most), most_bytes = _gpu_bench(), _GPU_LOG2, _GPU_BYTES
     told = on_step or (lambda count, spent: None)
+    # measured loops must be compiled before, whatever --time would allow
     with impatient():
         for semiring in SEMIRINGS:
             bench.rates(semiring)
@@ -293,6 +294,7 @@ def _kept(bench: StepBench, fits: _Fits, may_choose: bool = True) -> Tuning:
         "steps": len(steps),
     }
     small = len(json.dumps(model)) <= _MOST_STORED_BYTES
+    # a regression that neither chooses nor predicts better than the rules is not kept
     stored = small and bool(chooses or predicts or least_cells)
     path = keep_launches(bench.name, model if stored else None)
     return Tuning(

@@ -106,7 +106,15 @@ def lasso(rows: Floats, values: Floats, seed: int) -> Polynomial:
 
 
 def boosted_trees(rows: Floats, values: Floats, seed: int) -> Trees:
-    """Fit gradient-boosted regression trees."""
+    """Fit gradient-boosted regression trees (Friedman 2001), as arrays that need no scikit-learn.
+
+    Parameters
+    ----------
+    rows : float array, shape (samples, features)
+    values : float array, shape (samples,)
+        Natural logarithms of seconds.
+    seed : int
+    """
     from sklearn.ensemble import GradientBoostingRegressor
 
     made = GradientBoostingRegressor(
@@ -118,6 +126,7 @@ def boosted_trees(rows: Floats, values: Floats, seed: int) -> Trees:
     for root, part in zip(roots, parts, strict=True):
         leaf, own = part.children_left < 0, np.arange(part.node_count)
         feature.append(np.where(leaf, 0, part.feature))
+        # leaves point to themselves, so that all rows take the same number of steps
         left.append(root + np.where(leaf, own, part.children_left))
         right.append(root + np.where(leaf, own, part.children_right))
         threshold.append(np.where(leaf, 0.0, part.threshold))
@@ -155,7 +164,15 @@ def thresholds(rows: Floats, values: Floats, seed: int) -> Trees:
 
 
 def _threshold_tree(cut: float, below: Sequence[float], above: Sequence[float]) -> Trees:
-    """Cut by cells first, then find the launch, one column after another."""
+    """Build a tree that splits by cells, then finds the launch, one column after another.
+
+    Parameters
+    ----------
+    cut : float
+        log2 of cells where the launch changes.
+    below, above : sequence of float
+        Mean of each launch on both sides.
+    """
     feature, left, right, threshold, value = [0], [0], [0], [cut], [0.0]
 
     def chain(side: Sequence[float]) -> int:
@@ -165,6 +182,7 @@ def _threshold_tree(cut: float, below: Sequence[float], above: Sequence[float]) 
             last = launch == len(side) - 1
             feature.append(0 if last else len(FEATURES) + launch)
             threshold.append(0.0 if last else 0.5)
+            # the indicator of the launch is 1: read its mean; otherwise go to the next launch
             left.append(at if last else at + 2)
             right.append(at if last else at + 1)
             value.append(mean if last else 0.0)

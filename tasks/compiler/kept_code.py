@@ -211,6 +211,7 @@ def _loaded(target_context: Any, library_data: Any, function: Any, *parts: Any) 
     make: Callable[..., Any] = _Library
     library = make(codegen, name)
     library.enable_object_caching()
+    # parsing the bitcode takes longer than all other parts of loading, and only callers that inline need it
     library._set_compiled_object(code)
     library._finalize_final_module()
     library.bitcode = bitcode

@@ -56,6 +56,7 @@ def _patient(api: Any, kind: ir.FunctionType) -> ir.Function:
     with builder.if_then(is_null(again), likely=False):
         call("PyErr_Restore", ir.VoidType(), *exception)
         builder.ret(again)
+    # the second lookup succeeded, so the loop runs on and the exception is raised after it
     thread = call("PyThread_get_thread_ident", api.ulong)
     call("PyThreadState_SetAsyncExc", ir.IntType(32), thread, exception[0])
     for part in exception:

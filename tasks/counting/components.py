@@ -45,10 +45,19 @@ def _sort(numbers: Array, first: int, count: int) -> None:
 
 @njit(nogil=True)
 def component(clauses: Clauses, state: CountState, variable: int) -> int:
-    """Write the component of an open variable behind the last part; return how many clauses it has, counted or not.
+    """Write the component of an open variable behind the last part; return its number of clauses.
 
-    Its variables are ascending, as are its clauses that lost literals. Others follow from the variables: they are the
-    clauses all of whose variables are there.
+    The variables are ascending, and so are the clauses that lost literals. All other clauses of the component follow
+    from the variables, so they need not be stored: all of their variables belong to the component.
+
+    Parameters
+    ----------
+    clauses : Clauses
+    state : CountState
+        Receives the part: ``store[part_first:part_middle]`` are variables, ``store[part_middle:part_first + 1]``
+        clauses.
+    variable : int
+        An open variable.
     """
     counters, value, store, members = state.counters, state.value, state.store, state.members
     p, stamp, n_clauses = counters[PARTS], counters[STAMP], 0

@@ -126,8 +126,14 @@ def decided_first(rank: Array, clauses: int) -> float:
 
 
 def new_state(clauses: Clauses) -> CountState:
-    """Return the state of a count that has not begun."""
+    """Return the state of a count that has not begun, with room for 64 decisions.
+
+    Parameters
+    ----------
+    clauses : Clauses
+    """
     n, m = len(clauses.rank), len(clauses.first) - 1
+    # an exact count has at most n bits beside its scale, 31 in a limb; a weighted sum is a float
     limbs = 1 if len(clauses.weights) else n // 31 + 3
     depth = 64
 

@@ -80,6 +80,7 @@ def decide(clauses: Clauses, state: CountState, literal: int) -> bool:
                     value[unit >> 1] = 1 - (unit & 1)
                     trail[end] = unit
                     end += 1
+        # the counters of all literals up to here were raised, so backtracking lowers exactly these
         if broken:
             counters[TRAIL] = at
             for k in range(at, end):
@@ -120,13 +121,19 @@ FINISHED, PAUSED, SHALLOW, FULL, CROWDED, LONG = range(6)
 
 @njit(nogil=True, cache=True)
 def count(clauses: Clauses, state: CountState, known: ComponentCache, trace: SearchTrace, most_nodes: int) -> int:
-    """Count until all is done, ``most_nodes`` nodes are made, or capacity is needed; the next call continues.
+    """Count until the search ends, reaches ``most_nodes``, or needs more room; the next call continues.
 
-    Returns
-    -------
-    int
-        ``FINISHED``; ``PAUSED`` after ``most_nodes``; ``SHALLOW`` or ``FULL`` where the state needs more room, for
-        frames or components; ``CROWDED`` where the cache does, ``LONG`` where the trace does.
+    Parameters
+    ----------
+    clauses : Clauses
+    state : CountState
+        Frames, trail and parts; changed in place.
+    known : ComponentCache
+        Counts of components that were counted before.
+    trace : SearchTrace
+        Receives the circuit of the search, if there is one.
+    most_nodes : int
+        Number of nodes at which to pause.
     """
     counters, frames = state.counters, state.frames
     room = len(state.store) - 2 * len(state.value) - len(state.n_true)
@@ -151,6 +158,7 @@ def count(clauses: Clauses, state: CountState, known: ComponentCache, trace: Sea
             if f == 0:
                 return FINISHED
         frames[f, BRANCH] += 1
+        # both values of the decision are summed, or the first one settles the component
         if frames[f, BRANCH] == 2 or _is_settled(clauses, state, f):
             remember(state, known, frames[f, PART], f)
             counters[DEPTH] = f
@@ -239,6 +247,7 @@ def begin_branch(clauses: Clauses, state: CountState, known: ComponentCache, tra
         u = state.store[k]
         if state.value[u] != -1 or state.seen[u] == counters[STAMP]:
             continue
+        # a variable without clauses doubles the count, unless it is hidden by the projection
         if not component(clauses, state, u):
             if len(clauses.hidden) and clauses.hidden[u]:
                 continue

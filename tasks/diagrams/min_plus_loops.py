@@ -38,7 +38,27 @@ def _expand_level(
     quota: int,
     scatter: Any,
 ) -> States:
-    """Expand states of one level until about ``quota`` edges were made; ``counts`` says which, and is moved on."""
+    """Expand states of the current level until about ``quota`` edges were made.
+
+    Parameters
+    ----------
+    a, b : Diagram
+        The diagrams that are joined.
+    pairing : Pairing
+        Levels of both; receives the first edge and state of each level.
+    states : States
+        Pairs of nodes of this level, their edges, and the least sum from the root to each.
+    counts : int64 array
+        Level, front, edges and marks of the expansion; moved on in place.
+    budget : int
+        Sums above it are left out.
+    most_bytes : int
+        Bytes that the arrays may take while one of them grows.
+    quota : int
+        Number of edges at which to pause.
+    scatter : int64 array
+        Random words of the hash tables.
+    """
     i, n, edge, seen = counts[LEVEL], counts[FRONT], counts[EDGES], counts[SEEN]
     d = pairing.sizes[i]
     in_a, in_b, base_a, base_b, below_b, room = crossing(a, b, pairing, i)
@@ -191,9 +211,30 @@ def _merge_level(
     quota: int,
     scatter: Any,
 ) -> Merging:
-    """Turn states of one level into nodes, in place, until about ``quota`` edges were seen; ``counts`` is moved on.
+    """Turn the states of one level into nodes, in place, until about ``quota`` edges were seen.
 
-    States without any way down get node -1.
+    States without a way to the bottom get node -1.
+
+    Parameters
+    ----------
+    child, weight : int32 and int64 arrays, shape (states * d,)
+        Edges of the states of this level; rewritten as edges of nodes.
+    reach : int64 array, shape (states,)
+        Least sum from the root to each state.
+    d : int
+        Edges of a state.
+    merging : Merging
+        Nodes and least sums of the level below, and the nodes of this level so far.
+    nodes : int64 array
+        Receives the number of nodes of the level.
+    counts : int64 array
+        Level and progress; moved on in place.
+    budget : int
+        Sums above it are left out.
+    quota : int
+        Number of edges at which to pause.
+    scatter : int64 array
+        Random words of the hash tables.
     """
     n = len(reach)
     ids, low = merging.ids, merging.low
@@ -223,6 +264,8 @@ def _merge_level(
             continue
         for v in range(d):
             if weight[row + v] < FORBIDDEN:
+                # edges are reduced by the least sum below a state, so that equal functions up to a constant become
+                # one node
                 weight[row + v] -= least
         my_ids[s] = node_of(child, weight, count, d, table, scatter)
         if my_ids[s] == count:
@@ -254,8 +297,28 @@ def merge(
 ) -> Merging:
     """Merge level after level from the bottom, in place, until about ``quota`` edges were seen.
 
-    ``counts[LEVEL]`` levels remain; ``nodes`` receives their numbers of nodes. Call again with the returned value until
-    no level remains; ``low`` is then the least sum of all. The budget may decrease.
+    Parameters
+    ----------
+    pairing : Pairing
+    states : States
+        All states and edges of the expansion; rewritten in place.
+    nodes : int64 array
+        Receives the number of nodes of each level.
+    merging : Merging
+        The level below; at first the terminal.
+    counts : int64 array
+        ``counts[LEVEL]`` levels remain.
+    budget : int
+        Sums above it are left out; it may decrease between calls.
+    quota : int
+        Number of edges at which to pause.
+    scatter : int64 array
+        Random words of the hash tables.
+
+    Returns
+    -------
+    Merging
+        For the next call, until no level remains; ``low`` is then the least sum of all.
     """
     left = quota
     while counts[LEVEL] > 0 and left >= 0:
@@ -273,5 +336,6 @@ def merge(
             left,
             scatter,
         )
+        # edges seen by the last call are not counted again
         left -= (last - first) - done * pairing.sizes[i]
     return merging

@@ -65,7 +65,27 @@ def _expand_level(
     modulus: int,
     scatter: Any,
 ) -> Reached:
-    """Expand all states of one level; ``counts`` says which, and is moved on."""
+    """Expand all states of the current level. ``counts[EXHAUSTED]`` is set if a limit does not suffice.
+
+    Parameters
+    ----------
+    a, b : Diagram
+        The diagrams that are joined.
+    pairing : Pairing
+        Levels of both; receives the first edge and state of each level.
+    reached : Reached
+        Pairs of nodes of this level, and all edges so far.
+    counts : int64 array
+        Level, front, edges and marks of the expansion; moved on in place.
+    most_bytes : int
+        Bytes that the arrays may take while one of them grows.
+    most_edges : int
+        Number of edges at which to give up.
+    modulus : int
+        Prime of residues, or 0 for floats.
+    scatter : int64 array
+        Random words of the hash tables.
+    """
     i, n, at = counts[LEVEL], counts[FRONT], counts[EDGES]
     d = pairing.sizes[i]
     in_a, in_b, base_a, base_b, below_b, room = crossing(a, b, pairing, i)
@@ -253,10 +273,31 @@ def _weigh(child: Any, weight: Any, n: int, d: int, low: Any, modulus: int, coun
 def _merge_level(
     child: Any, weight: Any, bits: Any, d: int, ids: Any, low: Any, counts: Any, modulus: int, scatter: Any
 ) -> Any:
-    """Turn the states of one level into nodes, in place; ``bits`` are the weights as bit patterns.
+    """Turn the states of one level into nodes, in place.
 
-    ``ids`` and ``low`` are the node and the factor of each state of the level below; returned are the same of this
-    level and how many nodes it has. States without any way down get node -1 and factor 0.
+    States without a way to the bottom get node -1 and factor 0.
+
+    Parameters
+    ----------
+    child, weight : int32 and float64 arrays, shape (states * d,)
+        Edges of the states of this level; rewritten as edges of nodes.
+    bits : int64 array
+        The weights as bit patterns: the same memory as ``weight``.
+    d : int
+        Edges of a state.
+    ids, low : arrays
+        Node and factor of each state of the level below.
+    counts : int64 array
+        Marks and rounding; moved on in place.
+    modulus : int
+        Prime of residues, or 0 for floats.
+    scatter : int64 array
+        Random words of the hash tables.
+
+    Returns
+    -------
+    ids, low, number of nodes
+        The same of this level.
     """
     n = len(child) // d
     my_ids = np.empty(n, np.int32)
@@ -286,6 +327,8 @@ def _merge_level(
             weight[row + v] = w
             if not modulus and w != 0.0 and w != 1.0:
                 own = bits[row + v]
+                # weights that differ only by rounding become equal, or nodes that are equal in exact arithmetic would
+                # not merge
                 bits[row + v] = _representative(classes, own, counts, scatter)
                 moved = max(moved, abs(bits[row + v] - own))
         my_ids[s] = node_of(child, bits, count, d, table, scatter)
@@ -311,13 +354,34 @@ def merge(
 ) -> Any:
     """Merge level after level from the bottom, in place, until about ``quota`` edges were seen.
 
-    ``counts[LEVEL]`` levels remain; ``nodes`` receives their numbers of nodes. Call again with the returned ``ids`` and
-    ``low`` until no level remains; ``low`` then holds the factor of all.
+    Parameters
+    ----------
+    pairing : Pairing
+    reached : Reached
+        All states and edges of the expansion; rewritten in place.
+    nodes : int64 array
+        Receives the number of nodes of each level.
+    ids, low : arrays
+        Nodes and factors of the level below; at first of the terminal.
+    counts : int64 array
+        ``counts[LEVEL]`` levels remain.
+    quota : int
+        Number of edges at which to pause.
+    modulus : int
+        Prime of residues, or 0 for floats.
+    scatter : int64 array
+        Random words of the hash tables.
+
+    Returns
+    -------
+    ids, low
+        For the next call, until no level remains; ``low`` then holds the factor of the whole sum.
     """
     done = 0
     while counts[LEVEL] > 0 and done <= quota:
         i = counts[LEVEL] - 1
         first, last = pairing.edges[i], pairing.edges[i + 1]
+        # the two views share memory: floats for products, bit patterns for hashing
         weight = reached.weight[first:last]
         ids, low, nodes[i] = _merge_level(
             reached.child[first:last],

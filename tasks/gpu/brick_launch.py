@@ -22,7 +22,19 @@ _MAX_COLUMNS: Final = 8
 
 
 def brick_launch(each: BrickPass, semiring: Semiring) -> Launch:
-    """Prepare a launch of bricks."""
+    """Prepare a launch of bricks.
+
+    Parameters
+    ----------
+    each : BrickPass
+        Reads, writes and the brick.
+    semiring : Semiring
+
+    Returns
+    -------
+    Launch
+        The compiled kernel, its record, and its grid.
+    """
     brick = each.brick
     constants = {
         "STEP": step_dtype(len(brick.slices)).itemsize,
@@ -37,6 +49,7 @@ def brick_launch(each: BrickPass, semiring: Semiring) -> Launch:
     narrow = semiring.dtype == _NARROW and brick.columns > 1
     constants["RESIDENT"] = residents(brick, semiring.itemsize)
     shared = brick.shared_cells * semiring.itemsize
+    # copying the next slices ahead takes a second set of buffers
     ahead = brick.ahead and 2 * shared <= block_shared_bytes() - TABLES_BYTES
     shared *= 1 + ahead
     flags = {
@@ -54,7 +67,14 @@ def brick_launch(each: BrickPass, semiring: Semiring) -> Launch:
 
 @cache
 def step_dtype(inputs: int) -> np.dtype[Any]:
-    """Return the layout of ``Step`` in ``cuda/brick.cu``."""
+    """Return the memory layout of ``Step`` in ``cuda/brick.cu`` for a number of inputs.
+
+    Parameters
+    ----------
+    inputs : int
+        Number of input tables.
+    """
+    # wide fields come first, so that C++ and NumPy align them equally
     fields = [
         ("inputs", "u8", inputs),
         ("out", "u8"),
@@ -84,6 +104,18 @@ def step_dtype(inputs: int) -> np.dtype[Any]:
 
 
 def _record(brick: Brick, semiring: Semiring) -> Any:
+    """Fill the record that the kernel reads for a brick.
+
+    Parameters
+    ----------
+    brick : Brick
+    semiring : Semiring
+
+    Returns
+    -------
+    structured scalar of ``step_dtype``
+        Strides of device tables in cells; places in shared memory in bytes.
+    """
     inputs, size = len(brick.slices), semiring.itemsize
     record = np.zeros((), step_dtype(inputs))
     record["bound"] = bound_of(semiring)
@@ -97,6 +129,7 @@ def _record(brick: Brick, semiring: Semiring) -> Any:
     for i, piece in enumerate(brick.slices):
         copies = piece.near + piece.far
         for name in ("source", "target", "size"):
+            # targets are offsets in shared memory, which the kernel addresses in bytes
             scale = size if name == "target" else 1
             record["copy_size" if name == "size" else name][i, : len(copies)] = [
                 getattr(copy, name) * scale for copy in copies

@@ -234,6 +234,20 @@ class _Found:
         semiring: Semiring,
         known: Mapping[int, int],
     ) -> None:
+        """Lay all records out in one block, and copy it to the device at once.
+
+        Parameters
+        ----------
+        records : DecodeRecords
+            Steps in the order of decoding.
+        tables : mapping of int to array
+            The tables that the steps read, on the host or on the device.
+        sizes : sequence of int
+            Number of states, by variable.
+        semiring : Semiring
+        known : mapping of int to int
+            States that are fixed before.
+        """
         self._blocks = processors() * _DECODE_BLOCKS
         if records.line > _SHARED_LINES:
             self._blocks = max(1, min(self._blocks, _DECODE_WORKSPACE_BYTES // (8 * records.line)))

@@ -46,6 +46,14 @@ def product_launch(each: ProductPass, semiring: Semiring) -> Callable[[Sequence[
 
 
 def _tiled_launch(each: ProductPass, semiring: Semiring) -> Launch:
+    """Prepare a matrix product of tiles in shared memory.
+
+    Parameters
+    ----------
+    each : ProductPass
+        Tables and groups of axes: batch, rows, columns, depth.
+    semiring : Semiring
+    """
     itemsize = semiring.itemsize
     tensor = semiring.name == "sum_product" and semiring.dtype == "float64"
     tiling = product_tiles(each.groups, itemsize)
@@ -67,6 +75,7 @@ def _tiled_launch(each: ProductPass, semiring: Semiring) -> Launch:
         loads = factor_loads(tiling, side, itemsize, deep)
         constants |= {f"{name}_VECTOR": loads.width, f"{name}_DEEP": int(loads.deep)}
         constants[f"{name}_STAGED"] = int(loads.staged)
+        # a factor that goes through registers needs no more than two buffers
         stages = 2 if loads.staged else stages
     shared = stage * stages
     compiled = kernel("product", semiring.name, semiring.dtype, STAGES=stages, **constants)

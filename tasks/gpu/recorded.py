@@ -62,6 +62,25 @@ class RecordedSweep:
         given: Collection[int],
         semiring: Semiring,
     ) -> None:
+        """Place all tables of the sweep in one block of device memory.
+
+        Parameters
+        ----------
+        steps : sequence of Step
+        runs : mapping of int to DeviceRun
+            Prepared launches, by node.
+        small : SmallSteps
+            Small steps that share launches.
+        freed : sequence of collection of int
+            Tables that are not needed after each step.
+        kept : collection of int
+            Tables that outlast the sweep.
+        others : collection of int
+            Tables that get memory of their own.
+        given : collection of int
+            Tables that are on the device before.
+        semiring : Semiring
+        """
         self.dtype = semiring.dtype
         self._small = small
         made_by: dict[int, DeviceRun | SmallRun] = {**runs, **small.runs}
@@ -96,10 +115,15 @@ class RecordedSweep:
         return self._first + self._packing.nbytes
 
     def run(self, tables: Mapping[int, Any]) -> dict[int, Any] | None:
-        """Sweep, given tables of the host and the device; return the kept tables.
+        """Sweep and return the kept tables by node.
 
-        None if a table is not in its expected place or not aligned, or if the device has no room for the block in one
-        piece, or for the tables that outlast the sweep.
+        Return None if a table is not in its expected place or not aligned, or if the device has no room for the block
+        in one piece, or for the tables that outlast the sweep.
+
+        Parameters
+        ----------
+        tables : mapping of int to array
+            Leaf tables of the host, and tables of the device.
         """
         given = [tables[node].data.ptr for node in self._given]
         staged = [tables[node] for node in self._staged]
@@ -117,6 +141,7 @@ class RecordedSweep:
             self._packing.copy(staged, place + self._first)
         where = first, *given, *[table.data.ptr for table in live.values()]
         with self._lock:
+            # launches are bound to addresses, so that a repeated sweep at the same place costs no Python per step
             if where != self._where:
                 self._repeat = self._bound(first, given, {node: table.data.ptr for node, table in live.items()})
                 self._where = where

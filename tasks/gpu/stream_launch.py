@@ -56,7 +56,14 @@ def fill_axes(record: Any, segments: Sequence[Sequence[Axis]], tables: int) -> N
 
 
 def stream_launch(each: StreamPass, semiring: Semiring) -> Launch:
-    """Prepare a pass that streams over its inputs."""
+    """Prepare the launch of a pass that streams over its inputs.
+
+    Parameters
+    ----------
+    each : StreamPass
+        Reads, writes and the stream.
+    semiring : Semiring
+    """
     policy = DevicePolicy.current()
     stream, inputs = each.stream, len(each.inputs)
     clamp = semiring.saturates and semiring.dtype != "int16" and inputs > semiring.max_inputs
@@ -75,6 +82,7 @@ def stream_launch(each: StreamPass, semiring: Semiring) -> Launch:
     for i, shifts in enumerate(stream.shifts):
         record["shift"][i, : len(shifts)] = shifts
     record["lane"] = stream.lanes
+    # per input: 1 reads vectors, 0 one value for all lanes, 2 one value for each lane
     record["mode"] = [1 if v else 0 if lane == 0 else 2 for v, lane in zip(stream.vectors, stream.lanes, strict=True)]
     record["tiles"] = (stream.tiles, stream.tiles_per_block)
     record["cut"] = stream.cut

@@ -19,7 +19,13 @@ _LARGE_SHARE: Final = 16
 
 
 def features_of(lowered: Lowered) -> tuple[float, ...]:
-    """Describe a lowered step by numbers, one for each of `FEATURES`."""
+    """Describe a lowered step by numbers, one for each of `FEATURES`.
+
+    Parameters
+    ----------
+    lowered : Lowered
+        A step with fused axes.
+    """
     axes, cells, sizes = lowered.axes, lowered.cells, lowered.input_cells
     itemsize = lowered.semiring.itemsize
     ranked = sorted(sizes, reverse=True)
@@ -30,6 +36,7 @@ def features_of(lowered: Lowered) -> tuple[float, ...]:
     shortest = min([prod([axes.sizes[axis] for axis in group]) for group in groups], default=1)
     lasts = [strides[-1] if strides else 0 for strides in axes.strides]
     return (
+        # sizes as logarithms, because times are products of powers of them
         log2(max(cells, 1)),
         log2(max(lowered.out_cells, 1)),
         log2(max(ranked[0], 1)),

@@ -140,6 +140,7 @@ def lower(
     product, loops = None, None
     if cells > SMALL_CELLS:
         product = as_product(axes, semiring)
+        # a matrix product is faster than a loop nest wherever a step is one
         loops = None if product else as_loops(axes, semiring)
     merged = merged_blocks(loops) if loops else None
     kernel = _kernel_bytes(axes, semiring, loops, merged, product)

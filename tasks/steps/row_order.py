@@ -122,9 +122,22 @@ def _split_last(axes: Axes, largest: int) -> Axes | None:
 
 
 def _keep_last(axes: Axes, largest: int) -> tuple[Axes, int]:
-    """Where the largest input ends in eliminated axes and the output is small, sum the last of them later.
+    """If the largest input ends in eliminated axes and the output is small, sum the last of these axes later.
 
-    If all inputs are tiny, it is not enough of them for a row, which others then complete.
+    Otherwise the row of the loop would be too short. If the axes of the largest input give no row, axes of other
+    inputs complete it.
+
+    Parameters
+    ----------
+    axes : Axes
+        Sizes and strides of a step; eliminated axes first.
+    largest : int
+        Index of the largest input.
+
+    Returns
+    -------
+    Axes, int
+        The axes with the kept ones last, and the number of their joint states: 1 if nothing changes.
     """
     mine = axes.strides[largest]
     out_cells = math.prod(axes.sizes[axes.eliminated :])
@@ -138,6 +151,7 @@ def _keep_last(axes: Axes, largest: int) -> tuple[Axes, int]:
         if axes.out[axis] and out_cells < _SHORTEST_ROW:
             continue
         wider = size * axes.sizes[axis]
+        # the larger output must stay small beside the cells of the step
         if axes.out[axis] or out_cells * wider * 16 > axes.cells or (size >= _SHORTEST_ROW and wider > SUMMED_CELLS):
             break
         kept.insert(0, axis)

@@ -229,6 +229,7 @@ def as_loops(axes: Axes, semiring: Semiring) -> StreamLoops | None:
     merges, operands = _operands(axes, row, largest)
     kept = range(axes.eliminated, len(axes.sizes))
     mine = axes.strides[largest]
+    # the largest input is read in its own order, once
     outer = sorted([a for a in kept if a not in row and mine[a]], key=lambda a: -mine[a])
     others = [a for a in kept if a not in row and not mine[a]]
     inner = _tail(axes, others, INNER_CELLS)
@@ -268,7 +269,22 @@ def _tail(axes: Axes, group: Sequence[int], limit: int) -> Group:
 
 
 def _operands(axes: Axes, row: Group, largest: int) -> tuple[tuple[Merge, ...], tuple[Operand, ...]]:
-    """Merge small inputs of one kind, spread those with a part of the row, copy or leave the others."""
+    """Prepare the inputs of a loop nest: merge small inputs of one role, spread inputs with a part of the row over it,
+    and copy or keep the others.
+
+    Parameters
+    ----------
+    axes : Axes
+    row : group of axes
+        The axes of the innermost loop.
+    largest : int
+        Index of the largest input.
+
+    Returns
+    -------
+    tuple of Merge, tuple of Operand
+        Inputs that are combined before the loop, and the roles of the remaining tables.
+    """
     reading, row_cells = RowReading(axes, largest), math.prod([axes.sizes[axis] for axis in row])
     groups: list[tuple[list[int], set[int]]] = []
     single: list[int] = []
@@ -281,6 +297,7 @@ def _operands(axes: Axes, row: Group, largest: int) -> tuple[tuple[Merge, ...], 
         scope = has if role == "number" else has.union(row)
         if size_of(axes, scope) > limit or (role == "row" and row_cells == reading.cells[i] > MERGED_CELLS):
             gathering, copying = reading.gathering_and_copying(i, row[0]) if role == "gather" else (0.0, 0.0)
+            # an input in another order is copied once if reading it cell by cell would take longer
             if copying < gathering:
                 copied.append(([i], scope))
             else:

@@ -156,6 +156,7 @@ def joint_worth(
             continue
         np.add(total, np.ndarray(shape, dtype, table, offset, strides), out=total)
         added += 1
+        # saturating costs are clipped before they could overflow
         if added == most:
             np.minimum(total, zero, out=total)
             added = 0
@@ -213,6 +214,7 @@ def _eliminated(
         around = near.pop(v) - {v}
         scope = (*around, v)
         bucket = [s for s in left if v in s.scope]
+        # tables over the same variables are added first, so that the large join has fewer inputs
         if cells.pop(v) > few:
             bucket = _merged(bucket, sizes, semiring)
         join = _joined(bucket, scope, sizes, semiring)

@@ -212,8 +212,25 @@ def _from_batches(
     draws: int,
     batch: int,
 ) -> None:
-    """Draw from the tables at each draw's own states."""
+    """Draw wanted variables from the tables at each draw's own states, one batch of draws at a time.
+
+    Parameters
+    ----------
+    read : sequence of (table, axes)
+        Tables over given and wanted variables.
+    given, wanted : sequence of int
+        Variables drawn before, and variables to draw.
+    sizes : sequence of int
+        Number of states, by variable.
+    states : dict of int to int32 array, shape (draws,)
+        States of the given variables; receives the states of the wanted variables.
+    uniform : callable
+        Random numbers by variable and draw.
+    draws, batch : int
+        Number of draws, and the largest number of draws that share memory.
+    """
     tables = [table for table, _ in read]
+    # products that may leave the range of floats are added as logarithms
     logs = any(t.logs for t in tables) or not in_range(tables, 0.0)
     values = [(as_logs(table) if logs else table).values for table in tables]
     found = {v: np.empty(draws, np.int32) for v in wanted}

@@ -350,7 +350,19 @@ class DeviceProgram(Program[T]):
         on_table: OnTable | None = None,
         shared: dict[int, T] | None = None,
     ) -> Iterator[dict[int, T]]:
-        """Sweep once per slice and yield the outputs of each."""
+        """Sweep once per slice and yield the outputs of each slice, one slice behind the device.
+
+        Parameters
+        ----------
+        slices : Slices
+            Leaf tables and states of each slice.
+        threads : int
+            Cores for steps on the host.
+        on_table : callable, optional
+            Receives each table when it is computed.
+        shared : dict, optional
+            Tables that all slices share.
+        """
         with portable_errors():
             before: Callable[[], dict[int, T]] | None = None
             inner = self

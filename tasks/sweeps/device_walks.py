@@ -74,6 +74,22 @@ class DeviceWalks:
         dtype: np.dtype[Any],
         draws: int,
     ) -> None:
+        """Copy the conditionals to the device and allocate room for the draws.
+
+        Parameters
+        ----------
+        conditionals : sequence of Conditional
+            Cumulative sums of each variable given the variables above it, in the order of drawing.
+        streams : sequence of int
+            Random stream of each conditional.
+        columns : sequence of int
+            Variables in the order of the output's columns.
+        seed : int
+        dtype : dtype
+            Of the drawn states.
+        draws : int
+            Most draws of one launch.
+        """
         sizes = [each.sums.shape[1] for each in conditionals]
         place = {each.variable: k for k, each in enumerate(conditionals)}
         records = np.zeros(len(conditionals), _CONDITIONAL)
@@ -93,6 +109,7 @@ class DeviceWalks:
             "strides": np.array([*chain.from_iterable(strides)], np.int64),
             "columns": np.array([place[v] for v in columns], np.int32),
         }
+        # one copy for all small arrays; the sums are large and copied one by one
         copies = dict(zip(parts, arrays.upload([*parts.values()]), strict=True))
         copies["sums"] = arrays.empty(sum(each.sums.size for each in conditionals), "float64")
         for first, each in zip(records["first_sum"].tolist(), conditionals, strict=True):

@@ -53,10 +53,26 @@ class ObservedCases:
         targets: Sequence[tuple[int, ...]],
         cells: int,
     ) -> None:
+        """Lay the functions out as words and numbers that the compiled loops read.
+
+        Parameters
+        ----------
+        dims : tuple of int
+            Number of states of each variable.
+        layouts : sequence of tuple of int
+            Variables of each function, in the order of its axes.
+        leaves : mapping of int to Scaled
+            Table of each function.
+        targets : sequence of int
+            Variables whose posteriors are computed.
+        cells : int
+            Room for cliques and messages of one case, in numbers.
+        """
         self.ends = [0, *accumulate(prod(dims[v] for v in target) for target in targets)]
         self.cells = cells
         tables = [leaves[leaf].values for leaf in range(len(layouts))]
         tops = [float(table.max()) for table in tables]
+        # functions are scaled to a maximum of 1, so that products of many do not overflow
         scaled = [table / top if top > 0.0 else table for table, top in zip(tables, tops, strict=True)]
         self.possible = all(top > 0.0 for top in tops)
         self._log_scale = ordered_sum(leaves[leaf].log_scale for leaf in range(len(layouts)))

@@ -21,9 +21,19 @@ _ASSIGN, _MULTIPLY, _ADD_TO = range(3)
 
 @njit(nogil=True, error_model="numpy")
 def _along(mode: int, functions: Any, room: Any, k: int, other: int) -> None:
-    """Go through a clique's table beside another one: assign it, multiply by it, or add to it.
+    """Traverse the table of a clique together with another table: assign it, multiply by it, or add the clique to it.
 
-    The other one's strides are in ``strides``, and zeros there afterwards.
+    Parameters
+    ----------
+    mode : int
+        ``_ASSIGN``, ``_MULTIPLY`` or ``_ADD_TO``.
+    functions : CaseFunctions
+    room : CaseRoom
+        ``strides`` holds the strides of the other table, and zeros afterwards.
+    k : int
+        Number of the clique.
+    other : int
+        Address of the other table.
     """
     begin = word(room.starts, k)
     n, v = word(room.starts, k + 1) - 1 - begin, word(room.order, k)
@@ -35,6 +45,7 @@ def _along(mode: int, functions: Any, room: Any, k: int, other: int) -> None:
         put_word(room.move, d, word(room.strides, u))
         put_word(room.indices, d, 0)
         put_word(room.strides, u, 0)
+    # axes that both tables store in the same order become one long row
     while n > 0 and word(room.move, n - 1) == row * to:
         n -= 1
         row *= word(room.size, n)
@@ -108,7 +119,22 @@ def _message_strides(functions: Any, room: Any, k: int) -> None:
 
 @njit(nogil=True, error_model="numpy")
 def _up(functions: Any, state: int, room: Any, n: int) -> tuple[int, float]:
-    """Make cliques and messages up; return how that ended and ln of the total."""
+    """Compute cliques and messages upwards (collection).
+
+    Parameters
+    ----------
+    functions : CaseFunctions
+    state : int
+        Address of the states of the case.
+    room : CaseRoom
+    n : int
+        Number of cliques.
+
+    Returns
+    -------
+    int, float
+        ``FINE``, ``IMPOSSIBLE`` or ``LEFT``, and the natural logarithm of the total.
+    """
     log = 0.0
     for k in range(n):
         mode, low = _ASSIGN, 1.0
@@ -125,6 +151,7 @@ def _up(functions: Any, state: int, room: Any, n: int) -> tuple[int, float]:
                 c = word(room.sibling, c)
             _along(mode, functions, room, k, other)
             mode = _MULTIPLY
+            # a product of the least entries below this may underflow: the case is answered alone
             if low < LEAST_FACTOR:
                 return LEFT, log
         put_number(room.low, k, low)
@@ -148,7 +175,24 @@ def _up(functions: Any, state: int, room: Any, n: int) -> tuple[int, float]:
 
 @njit(nogil=True, error_model="numpy")
 def _down(functions: Any, room: Any, n: int, free: int, answers: int) -> int:
-    """Make messages down and posteriors; return how that ended."""
+    """Compute messages downwards and posteriors (distribution).
+
+    Parameters
+    ----------
+    functions : CaseFunctions
+    room : CaseRoom
+    n : int
+        Number of cliques.
+    free : int
+        Room for one message, in numbers from ``room.tables``.
+    answers : int
+        Address of the posteriors of the case.
+
+    Returns
+    -------
+    int
+        ``FINE`` or ``LEFT``.
+    """
     new = room.tables + 8 * free
     for k in range(n - 1, -1, -1):
         v, up = word(room.order, k), word(room.parent, k)
@@ -162,6 +206,8 @@ def _down(functions: Any, room: Any, n: int, free: int, answers: int) -> int:
             _along(_ADD_TO, functions, room, up, new)
             for s in range(cells):
                 before = number(message, s)
+                # a separator is divided by the message that went up, as in Lauritzen and Spiegelhalter (1988); 0/0 is
+                # 0
                 put_number(new, s, number(new, s) / before if before > 0.0 else 0.0)
             least = _scaled(new, cells)[1] * number(room.low, k)
             if least < LEAST_FACTOR:
@@ -261,6 +307,7 @@ def answer_cases(
             for v in range(functions.variables):
                 place = word(functions.places, v)
                 if place >= 0 and word(state, v) >= 0:
+                    # an observed variable has the posterior 1 at its state
                     put_number(found, place + word(state, v), 1.0)
         put_number(totals, case, log)
         put_word(status, case, ended)

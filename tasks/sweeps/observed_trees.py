@@ -156,12 +156,14 @@ def case_graph(functions: Any, state: int, room: Any) -> None:
 
 @njit(nogil=True, error_model="numpy")
 def case_order(variables: int, room: Any) -> int:
-    """Eliminate the variable of the least join until none is left; write each one's neighbours, then itself.
+    """Eliminate the variable with the smallest join until none remains; write each variable's neighbors, then itself.
 
-    Returns
-    -------
-    int
-        How many were eliminated; -1 where the cliques have too many axes.
+    Parameters
+    ----------
+    variables : int
+        Number of variables of the model.
+    room : CaseRoom
+        ``near`` holds bit sets of neighbors, ``joined`` the cells of each join; receives ``order`` and ``axes``.
     """
     k = begin = 0
     while True:
@@ -184,6 +186,7 @@ def case_order(variables: int, room: Any) -> int:
             for w in range(room.row):
                 at = room.row * u + w
                 both = word(room.near, at) | word(room.near, room.row * v + w)
+                # neighbors of an eliminated variable become neighbors of each other, without u and v themselves
                 both &= ~(1 << (u & 63)) if w == u >> 6 else -1
                 both &= ~(1 << (v & 63)) if w == v >> 6 else -1
                 put_word(room.near, at, both)

@@ -381,7 +381,16 @@ class QuickSumProduct(SumProduct):
     """The algebra of scaled tables, with a short way for steps that were planned as quick ones."""
 
     def step(self, step: Step, tables: Sequence[Scaled], threads: int) -> Scaled:
-        """Return the output of ``step``."""
+        """Return the output of a step; small steps that provably stay in range take one NumPy call.
+
+        Parameters
+        ----------
+        step : Step
+        tables : sequence of Scaled
+            Its inputs, flat, with their scales and bounds.
+        threads : int
+            Cores for large steps.
+        """
         lowered = step.lowered
         if lowered.quick is None:
             return super().step(step, tables, threads)

@@ -47,6 +47,18 @@ class BoundsEngine:
         compilation.
 
         If ``seconds`` is finite, limited questions and questions with a run directory are not tried.
+
+        Parameters
+        ----------
+        seconds : float
+            CPU seconds without compilation; infinite if the provers run until they end.
+        stop : callable
+            Returns True once another engine has answered.
+
+        Raises
+        ------
+        BudgetError
+            If a forced method does not fit in memory, or if neither costs nor a sweep in time do.
         """
         asking, folder = self.asking, self.asking.folder
         if glances := math.isfinite(seconds):

@@ -413,6 +413,7 @@ class InnerBounds:
         found = self.best or Result("mmap", "bounded")
         lower, gap = found.log10, self.asking.effort.gap
         upper = self.upper if lower is None else max(self.upper, lower)
+        # bounds that differ only by rounding outwards are equal
         closed = lower is not None and upper - lower <= 2 * SAME_SHARE * (1 + abs(upper))
         spent = time.perf_counter() - self.asking.started
         proof = Proof(

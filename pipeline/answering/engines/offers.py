@@ -220,6 +220,7 @@ def strategy_of(
     if wishes.engine or wishes.about_sweeps:
         return _swept(query, wishes, before, bids, policy)
     sweep = bids[SWEEP]()
+    # pricing the other engines would take longer than a quick sweep
     if isinstance(sweep, EnginePrice) and sweep.seconds <= policy.quick_seconds[query]:
         return Strategy(query, (*before, *_quick(sweep, bids, policy)), {}, policy)
     others = {name: bid() for name, bid in bids.items() if name not in (SWEEP, EARLY)}

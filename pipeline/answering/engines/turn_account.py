@@ -176,11 +176,26 @@ class TurnAccount:
         return [(each, seconds) for each in others if (seconds := self._length(each, begun)) > 0.0]
 
     def _race(self, cheapest: _Standing, others: list[_Standing]) -> Move | None:
-        """Return how a sweep on another device goes on beside the engines of the host, if it may."""
+        """Return how a sweep on another device goes on beside the engines of the host, if it may.
+
+        Parameters
+        ----------
+        cheapest : _Standing
+            The sweep, with its price and device.
+        others : list of _Standing
+            The engines that may still answer.
+
+        Returns
+        -------
+        Move or None
+            A better price first if the sweep may be short; a race once its plan is known; None if nothing runs beside
+            it.
+        """
         price, policy, name = cheapest.price, self.policy, cheapest.offer.engine
         beside = [each for each in others if each.offer.lengths.part == 0.0 and not each.offer.after]
         if self.racing or price.device == "host":
             return None
+        # a short sweep ends before a race has begun
         if price.certainty in ("searched", "planned") and price.seconds < policy.race_from_seconds:
             return self._finish(cheapest)
         if not beside or any(map(self._comes_before, others)):

@@ -87,6 +87,11 @@ def _properties(network: _XmlDraft, at: Element, variable: str = "") -> None:
 def read_xdsl(source: Source) -> Model:
     """Read a GeNIe file (.xdsl): nodes with full tables, of functions or noisy maxima, named by their identifiers.
 
+    Parameters
+    ----------
+    source : Source
+        The bytes of the file, with its path, budget and deadline.
+
     Raises
     ------
     FormatError
@@ -101,6 +106,7 @@ def read_xdsl(source: Source) -> Model:
     nodes = [node for part in root.every("nodes") for node in part.children]
     for node in nodes:
         _xdsl_variable(network, node)
+    # pyAgrum writes these tables in the other order than GeNIe, and the file does not say so
     first_fastest = _is_agrum(root)
     for node in nodes:
         parents = _listed(node, "parents")

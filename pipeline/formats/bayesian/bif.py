@@ -239,6 +239,11 @@ class BifReader:
 def read_bif(source: Source) -> Model:
     """Read a .bif file; the scope of each function is (parents..., child).
 
+    Parameters
+    ----------
+    source : Source
+        The bytes of the file, with its path, budget and deadline.
+
     Raises
     ------
     FormatError
@@ -260,6 +265,7 @@ def read_bif(source: Source) -> Model:
         elif word == "variable":
             at = reader.variable(at)
         elif word == "probability":
+            # distributions are read last, because they may stand before the variables
             blocks.append(at)
             at = _block_end(tokens, tokens.find("{", at)) + 1
         else:

@@ -53,7 +53,22 @@ class _BlockReader:
     draft: NetworkDraft[int]
 
     def blocks(self, at: int, words: list[str], depth: int = 0) -> tuple[_Block, int]:
-        """Read a block from behind its brace on; return it and the index behind its end."""
+        """Read a block and the blocks inside it.
+
+        Parameters
+        ----------
+        at : int
+            Index of the token behind the opening brace.
+        words : list of str
+            Words before the brace.
+        depth : int
+            Number of blocks around it.
+
+        Returns
+        -------
+        _Block, int
+            The block, and the index of the token behind its closing brace.
+        """
         tokens, block = self.tokens, _Block(at - len(words) - 1, words)
         if depth > _MOST_DEPTH:
             raise tokens.fail(at, f"at most {_MOST_DEPTH} blocks inside each other", "more")
@@ -72,6 +87,7 @@ class _BlockReader:
                 block.blocks.append(inner)
             elif equals:
                 end = tokens.find(";", at)
+                # the second of two attributes would silently win
                 if word.lower() in block.values and word.lower() in (*_OF_GENIE, *_OF_NETICA):
                     raise tokens.fail(at, f"one attribute {shorten(word)!r}", "a second one")
                 block.values[word.lower()] = (at + 2, end)
@@ -139,6 +155,11 @@ def _reader(source: Source) -> _BlockReader:
 def read_dsl(source: Source) -> Model:
     """Read a .dsl file of GeNIe or aGrUM: tables, truth tables and noisy maxima.
 
+    Parameters
+    ----------
+    source : Source
+        The bytes of the file, with its path, budget and deadline.
+
     Raises
     ------
     FormatError
@@ -161,6 +182,7 @@ def read_dsl(source: Source) -> Model:
         if kind == "noisy_max":
             scope = draft.scope(node.at, node.words[-1], parents, len(nodes))
             strengths = reader.listed(inner, "strengths") or []
+            # a noisy maximum stays a chain until the size of its table is known
             draft.chain(node.at, strength_ordered(draft, node.at, scope, words, strengths))
             continue
         scope = draft.scope(node.at, node.words[-1], parents)

@@ -75,6 +75,11 @@ class _DscReader(BifReader):
 def read_dsc(source: Source) -> Model:
     """Read a .dsc file: discrete nodes with a row of probabilities for each configuration of the parents.
 
+    Parameters
+    ----------
+    source : Source
+        The bytes of the file, with its path, budget and deadline.
+
     Raises
     ------
     FormatError
@@ -100,6 +105,7 @@ def read_dsc(source: Source) -> Model:
             at = tokens.find("}", at) + 1
         else:
             raise tokens.fail(at, "a node or a distribution (probability)")
+    # distributions are read last, because they may stand before the nodes
     functions = tuple([reader.function(at) for at in blocks])
     states = tuple([tuple(labels) for labels in reader.states])
     notes = passed_over(reader.properties.passed)

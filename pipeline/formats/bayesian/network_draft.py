@@ -124,13 +124,23 @@ class NetworkDraft(Generic[P]):
         return number
 
     def model(self, root: P, name: str, *, counts: bool = False) -> Model:
-        """Return the network, checked; tables may hold ``counts``."""
+        """Return the network, checked.
+
+        Parameters
+        ----------
+        root : P
+            Place of the network in the file.
+        name : str
+        counts : bool
+            Whether tables may hold counts instead of probabilities.
+        """
         if not self.names:
             raise self.refuse(root, "a network with variables", "none")
         names, dims = [*self.names], self.dims
         states: list[tuple[str, ...] | None] = [*self.states]
         functions, places = [*self.functions], [*self.places]
         for at, chain in self.chains:
+            # hidden variables of chains come after all variables of the file
             functions += chain.links(len(dims))
             places += [at] * len(chain.steps)
             names += _between(names, chain)

@@ -57,6 +57,7 @@ def add_cumulative(
                 return np.where((start <= time) & (time < start + length), height, 0)
 
             variables = list(dict.fromkeys(each for each in task if isinstance(each, tuple)))
+            # a use that one variable decides needs no hidden variable
             if len(variables) == 1:
                 terms.append((variables[0][0], functions.evaluated(task, taken).tolist()))
             else:
@@ -95,6 +96,7 @@ def add_no_overlap(
         if prod(len(functions.values[each[0]]) for each in scope) <= FormatPolicy.current().predicate_cells:
             functions.relation(operands, lambda *all_, width=width: _apart(all_, width, zero_ignored))
             continue
+        # a table of both boxes would be too large: one boolean says which box comes first along which axis
         literals: list[Literal] = []
         for start, size, other in (*zip(first, sizes, second, strict=True), *zip(second, others, first, strict=True)):
             before = functions.hidden((0, 1))

@@ -172,6 +172,7 @@ def add_matrix_element(
 
         functions.relation([*at, other], constant)
         return
+    # an entry that is a variable takes part only if its place is chosen
     for i in {*heights}.intersection(values_of(functions, at[0])):
         for j in {*widths}.intersection(values_of(functions, at[1])):
             functions.relation(

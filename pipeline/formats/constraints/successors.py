@@ -108,7 +108,20 @@ def _add_machine(
 def _add_positions(
     functions: FlatZincFunctions, successors: Sequence[Operand], start: int, loops: bool, empty: bool
 ) -> None:
-    """Give the first node position 1, each other node one more than its predecessor, and nodes outside position 0."""
+    """Give the first node of the circuit position 1, each other node one more than its predecessor, and nodes outside
+    position 0.
+
+    Parameters
+    ----------
+    functions : FlatZincFunctions
+    successors : sequence of operand
+    start : int
+        Number of the first node.
+    loops : bool
+        Whether a node may be its own successor, and so outside the circuit.
+    empty : bool
+        Whether the circuit may be empty.
+    """
     count = len(successors)
     nodes = range(start, start + count)
     for k, each in zip(nodes, successors, strict=True):
@@ -126,6 +139,7 @@ def _add_positions(
 
         read_operands(functions, [*successors, first], nodes.stop, step, lambda _: True)
     ends = np.indices((count + 1, count + 1)).reshape(2, -1).T
+    # only an edge back to the first node breaks the count
     wrong = ends[(ends[:, 1] != ends[:, 0] + 1) & (ends[:, 1] != 1)]
     for k, x, position in zip(nodes, successors, positions, strict=True):
         functions.relation([x, position], lambda to, own, k=k: (to == k) == (own == 0))

@@ -121,6 +121,18 @@ class _ExpressionParser:
         return self.tokens[self.at - 1]
 
     def application(self, name: str) -> ExpressionTerm:
+        """Read the arguments of an operation and apply it.
+
+        Parameters
+        ----------
+        name : str
+            The operation.
+
+        Raises
+        ------
+        ExpressionError
+            If the expression is malformed or too deep.
+        """
         self.depth += 1
         if self.depth > _MAX_DEPTH:
             raise ExpressionError(f"an expression of more than {_MAX_DEPTH} levels")
@@ -137,6 +149,7 @@ class _ExpressionParser:
             return equal[0] if len(equal) == 1 else _applied("or", equal)
         if any(isinstance(argument, _Choice) for argument in arguments):
             raise ExpressionError("a set that does not follow 'in'")
+        # XCSP 2.1 and XCSP3 differ: only XCSP3 has booleans beside integers
         if not self.mixed:
             return _conditional(arguments) if name == "if" else _applied(name, arguments)
         if name == "if" and len(arguments) == 3:

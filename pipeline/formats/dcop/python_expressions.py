@@ -214,6 +214,18 @@ class _Compiler:
             raise ExpressionError(f"an expression of more than {_MAX_DEPTH} levels")
 
     def _term(self, node: ast.expr) -> Term | None:
+        """Translate a node of the syntax tree into a term over arrays of values.
+
+        Parameters
+        ----------
+        node : ast.expr
+
+        Returns
+        -------
+        Term or None
+            None if the expression is of no supported kind.
+        """
+        # a list of what is allowed: nothing else of the language is ever evaluated
         match node:
             case ast.Constant(value=bool() | int() | float() | str() as value):
                 found = bounded(value)

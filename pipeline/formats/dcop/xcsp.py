@@ -253,6 +253,16 @@ def _relation(element: Element, draft: Draft) -> _Relation:
 def _constraint(
     element: Element, relations: Mapping[str, _Relation], intensions: Mapping[str, Intension], draft: Draft
 ) -> Sequence[Given]:
+    """Read a constraint of XCSP 2.1: a relation, an expression, or allDifferent.
+
+    Parameters
+    ----------
+    element : Element
+        A <constraint>.
+    relations, intensions : mapping
+        Relations, and predicates and functions, by name.
+    draft : Draft
+    """
     attributes = element.attributes
     reference = attributes.get("reference", "")
     name = attributes.get("name", reference)
@@ -273,6 +283,7 @@ def _constraint(
     for parameters in element.every("parameters"):
         draft.note(parameters.line, "the element <parameters> in <constraint> of a relation", "is not read")
     labels = tuple(draft.labels[v] for v in scope)
+    # relations are shared by many constraints over equal domains
     if labels not in relation.read:
         relation.read[labels] = _tuples(relation, labels, scope, draft)
     tuples = relation.read[labels]
@@ -304,7 +315,16 @@ def _unknown(reference: str) -> str:
 
 
 def _tuples(relation: _Relation, labels: Labels, scope: Sequence[int], draft: Draft) -> _Tuples:
-    """Read ``cost:tuple|tuple|cost:tuple``; a tuple without a cost has the cost of the tuple before it."""
+    """Read ``cost:tuple|tuple|cost:tuple``; a tuple without a cost has the cost of the tuple before it.
+
+    Parameters
+    ----------
+    relation : _Relation
+    labels : tuple of tuple of str
+        Values of each variable of the scope.
+    scope : sequence of int
+    draft : Draft
+    """
     element, text = relation.element, relation.element.text
     count = text.count("|") + 1 if text else 0
     if "nbTuples" in element.attributes:
@@ -327,6 +347,7 @@ def _tuples(relation: _Relation, labels: Labels, scope: Sequence[int], draft: Dr
         if cost is None:
             raise draft.fail(element.line, "a cost before the first tuple", f"{shorten(part.strip())!r}")
         states += [place.get(word, -1) for place, word in zip(places, words, strict=True)]
+        # the error names the variable whose domain lacks the value
         if -1 in states[-relation.arity :]:
             k = states[-relation.arity :].index(-1)
             variable = list(draft.names)[scope[k]]

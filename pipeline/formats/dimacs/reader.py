@@ -156,8 +156,13 @@ def read_dimacs(source: Source) -> Model:
 
     Variable 3 of the file is ``x3``, with the states 0 (false) and 1 (true). A formula is potentials, 0 where a clause
     is violated; weights of literals (``c p weight 3 0.4 0``, ``w 3 0.4``) are potentials too. Violated clauses of a
-    weighted formula cost their weights, and are forbidden from the top on, or in lines that begin with ``h``. Variables
-    that are counted alone (``c p show``, ``c ind``) are the model's projection.
+    weighted formula cost their weights, and are forbidden from the top on, or in lines that begin with ``h``.
+    Variables that are counted alone (``c p show``, ``c ind``) are the model's projection.
+
+    Parameters
+    ----------
+    source : Source
+        The bytes of the file, with its path, budget and deadline.
 
     Raises
     ------
@@ -168,6 +173,7 @@ def read_dimacs(source: Source) -> Model:
     told = read_comments(source, stop)
     source.blank(COMMENT, stop)
     if b"%" in source.data:
+        # some old files end with a line of %
         source.blank(_END)
     header, weight_lines = read_lines(source, stop)
     words = WordStream(source.blank(READ, stop))

@@ -91,6 +91,16 @@ class _FlatZincReader:
     def __init__(
         self, file: FlatZincFile, kept: Sequence[int], source: Source, constraints: Sequence[FlatConstraint]
     ) -> None:
+        """Give every variable its values; wide domains are first reduced by the linear constraints.
+
+        Parameters
+        ----------
+        file : FlatZincFile
+        kept : sequence of int
+            Variables that are not defined by others.
+        source : Source
+        constraints : sequence of FlatConstraint
+        """
         self.file, self.source = file, source
         self.variables = [file.variables[v] for v in kept]
         self.notes: list[str] = []
@@ -101,6 +111,7 @@ class _FlatZincReader:
         wide = {v for v, (own, each) in sized if own is None or (len(own) > most and not each.boolean)}
         domains: list[Values] = [range(0) if own is None else own for own in declared]
         views = None
+        # a domain of millions of integers becomes a table only after its bounds were tightened
         if wide:
             reduced = IntegerDomains(declared)
             views = self._reduce(reduced, wide, constraints)

@@ -368,7 +368,21 @@ def _regular(
     start: int,
     ends: Any,
 ) -> None:
-    """Restrict values to the words of an automaton, with states and symbols counted from 1; state 0 fails."""
+    """Restrict values to the words of an automaton, with states and symbols counted from 1; state 0 fails.
+
+    Parameters
+    ----------
+    functions : FlatZincFunctions
+    operands : list of operand
+        The word: variables and constants.
+    states, symbols : int
+        Numbers of states and symbols.
+    moves : list of int
+        Following state, by state and symbol in row-major order.
+    start : int
+    ends : collection of int
+        Accepting states.
+    """
     if len(moves) != states * symbols or not all(0 <= to <= states for to in moves):
         raise FlatZincRefusalError(f"{states * symbols} states from 0 to {states}", f"{len(moves)} of them, or others")
     places = [k for k, each in enumerate(operands) if isinstance(each, tuple)]
@@ -390,6 +404,7 @@ def _regular(
     if begin is None:
         functions.parts.forbid()
         return
+    # the machine reads variables only; constants between them are part of a step
     scope = [each[0] for each in operands if isinstance(each, tuple)]
     functions.machine(scope, begin, step, lambda state: 0 if state in ends else FORBIDDEN)
 

@@ -111,7 +111,18 @@ class FlatZincFile:
         return self.tokens.expect(at + 1, ";")
 
     def _declaration(self, at: int) -> int:
-        """Read the declaration of a parameter, a variable or an array."""
+        """Read the declaration of a parameter, a variable or an array.
+
+        Parameters
+        ----------
+        at : int
+            Index of its first token.
+
+        Returns
+        -------
+        int
+            Index of the token behind its semicolon.
+        """
         tokens, array = self.tokens, self.tokens.peek(at) == "array"
         size: Given = None
         if array:
@@ -133,6 +144,7 @@ class FlatZincFile:
             given, at = self._expression(at + 1)
         if variable and not array:
             self._variable(FlatVariable(place, name, values, tokens.peek(start) == "bool"), given)
+        # parameters and arrays need a value; a variable does not
         elif given is None:
             raise self.fail(at, f"'=' and what {shorten(name)!r} is")
         elif array and not isinstance(given, list):

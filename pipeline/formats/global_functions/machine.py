@@ -119,7 +119,27 @@ def layers_of(machine: Machine, dims: Sequence[int], limit: int, most: int | Non
 
 
 def _deterministic(machine: Machine, dims: Sequence[int], limit: int, most: int) -> list[list[list[Entry]]]:
-    """Return for each reading and state what each domain state leads to: states are sets of (state, cost beyond)."""
+    """Make a machine deterministic: for each variable and state, what each value leads to.
+
+    States of the result are sets of (state, cost above the least one): the subset construction for weighted automata
+    (Mohri 1997).
+
+    Parameters
+    ----------
+    machine : Machine
+        A nondeterministic machine with costs.
+    dims : sequence of int
+        Number of states of each variable that is read.
+    limit : int
+        Costs of this or more are forbidden.
+    most : int
+        Most states between two variables.
+
+    Raises
+    ------
+    TooManyStatesError
+        If the machine becomes too large.
+    """
     current: list[Key] = [frozenset(machine.starts.items())]
     readings: list[list[list[Entry]]] = []
     work = 0
@@ -138,6 +158,7 @@ def _deterministic(machine: Machine, dims: Sequence[int], limit: int, most: int)
                     entries.append(None)
                     continue
                 low = min(reached.values())
+                # the least cost is charged now, so that sets that differ by a constant are one state
                 ahead = frozenset((state, cost - low) for state, cost in reached.items())
                 entries.append((numbers.setdefault(ahead, len(numbers)), low))
             reading.append(entries)

@@ -52,6 +52,13 @@ def add_nested(parts: Decomposition, scope: tuple[int, ...], nested: NestedNetwo
 
 
 def _machine(nested: NestedNetwork) -> Machine:
+    """Build the machine that reads the variables of a nested network in order and adds up its costs.
+
+    Parameters
+    ----------
+    nested : NestedNetwork
+        A cost network whose total must lie within bounds.
+    """
     functions, size = nested.functions, len(nested.dims)
     ends = [max(f.scope, default=0) for f in functions]
     reads = [[k for k, end in enumerate(ends) if end == place] for place in range(size)]
@@ -75,6 +82,7 @@ def _machine(nested: NestedNetwork) -> Machine:
             if cost >= FORBIDDEN:
                 return None
             total += cost
+        # a state from which the bounds cannot be met is dropped
         if total + low_rest[place] >= high or total + high_rest[place] < nested.low:
             return None
         return total, tuple([states[v] for v in needed[place]])

@@ -185,12 +185,14 @@ class IntegerDomains:
 
 
 def tighten(domains: IntegerDomains, row: LinearRow) -> None:
-    """Remove values that no solution of a linear constraint has.
+    """Remove values that no solution of a linear constraint has (bounds propagation).
 
-    Raises
-    ------
-    NoValueError
-        If a variable has no value left.
+    Parameters
+    ----------
+    domains : IntegerDomains
+        Changed in place.
+    row : LinearRow
+        Weights, relation and right side.
     """
     ends = [(v, a, *sorted((a * domains.low[v], a * domains.high[v]))) for v, a in row.weights]
     if row.relation == "!=":
@@ -214,6 +216,7 @@ def tighten(domains: IntegerDomains, row: LinearRow) -> None:
         if row.relation != "<=":
             _at_most(domains, v, -a, most - high - row.right)
     if row.relation == "=":
+        # an equation also fixes remainders: 2x + 2y = 7 has no solution
         _residues(domains, row)
         if len(row.weights) == 2:
             for (v, a), (other, b) in (row.weights, row.weights[::-1]):

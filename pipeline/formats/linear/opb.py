@@ -89,7 +89,18 @@ class _OpbReader:
         return Decimal(self.tokens.items[at])
 
     def terms(self, at: int) -> tuple[list[LinearTerm], int]:
-        """Read terms up to something else; a term without a number has 1."""
+        """Read terms until a token is no term; a term without a number has the coefficient 1.
+
+        Parameters
+        ----------
+        at : int
+            Index of the first token.
+
+        Returns
+        -------
+        list of LinearTerm, int
+            The terms, and the index of the token behind them.
+        """
         tokens, found = self.tokens, [LinearTerm(Decimal(0), ())][:0]
         while True:
             start, coefficient = at, Decimal(1)
@@ -113,6 +124,7 @@ class _OpbReader:
                 at = self._star(at + 1) if self.stars else at + 1
             if at == start:
                 return found, at
+            # "3e2" followed by nothing may be the number 300 or a missing variable
             if not factors and (exponent := _EXPONENT.search(tokens.peek(at - 1))):
                 raise tokens.fail(at - 1, f"a variable after a number, with a space before it if it is {exponent[0]}")
             tokens.allowance.take(OBJECT_BYTES, "its terms")

@@ -41,6 +41,11 @@ def read_pedigree(source: Source) -> Model:
     Givry & T. Schiex, Mendelian error detection in complex pedigrees using weighted constraint satisfaction
     techniques, Constraints 13, 2008).
 
+    Parameters
+    ----------
+    source : Source
+        The bytes of the file, with its path, budget and deadline.
+
     Raises
     ------
     FormatError
@@ -57,6 +62,7 @@ def read_pedigree(source: Source) -> Model:
         raise tokens.fail(len(tokens), "a pedigree with genotypings", "none")
     genotypes = [(a, b) for k, a in enumerate(alleles) for b in alleles[k:]]
     ancestors = _ancestors(people, typed)
+    # a person without genotyped descendants restricts nobody
     kept = [each for each in people if each in ancestors]
     index, size = {each: v for v, each in enumerate(kept)}, len(genotypes)
     most = max((len(people[each].parents) for each in kept), default=0) + 1

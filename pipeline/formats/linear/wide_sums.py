@@ -181,6 +181,7 @@ class _EqualSums:
         if not all(map(len, cuts)):
             self.parts.forbid()
             return
+        # if the cut equals a variable, the variable itself is the link
         first, last = self._direct(self.arrays[0], cuts[0]), self._direct(self.right - self.arrays[-1], cuts[-1])
         links: list[tuple[int, Ints]] = []
         for k, own in enumerate(cuts):
@@ -268,6 +269,7 @@ def _layers(
         holds, fails = _decided(total, lows[k + 1], highs[k + 1], relation, right)
         following = np.unique(total[~(holds | fails)])
         places = np.searchsorted(following, total)
+        # decided sums need no further counting: two states stand for all of them
         places[holds], places[fails] = len(following), len(following) + 1
         charged = np.zeros(total.shape, np.int64)
         if ends is None:

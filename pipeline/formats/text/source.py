@@ -352,6 +352,23 @@ def _chunks(file: BufferedReader) -> Iterator[bytes]:
 
 
 def _xz_chunks(file: BufferedReader, allowance: Allowance, is_lzma: bool) -> Iterator[bytes]:
+    """Yield the decompressed bytes of a file, a chunk at a time.
+
+    Parameters
+    ----------
+    file : binary file
+    allowance : Allowance
+        The memory budget of reading.
+    container : int
+        ``lzma.FORMAT_XZ`` or ``lzma.FORMAT_ALONE``.
+
+    Raises
+    ------
+    BudgetError
+        If the dictionary of the file needs more memory than allowed.
+    EOFError
+        If the file is cut off.
+    """
     import lzma
 
     # lzma.LZMAFile sets no memory limit, and the size of the dictionary is only a claim of the file.

@@ -27,6 +27,11 @@ _SECTIONS = ("variables", "constraints", "objectives", "annotations")
 def read_xcsp3(source: Source) -> Model:
     """Read an XCSP3 problem (.xml). Allowed assignments cost 0, or the value of the objective.
 
+    Parameters
+    ----------
+    source : Source
+        The bytes of the file, with its path, budget and deadline.
+
     Raises
     ------
     FormatError
@@ -55,6 +60,7 @@ def read_xcsp3(source: Source) -> Model:
         raise variables.fail(objectives[1], "one objective", "a second one")
     for objective in objectives:
         _Objective(constraints, objective).add()
+    # hidden variables of decompositions have no labels
     states = _labels(variables.values)
     return Model(
         kind="cost",

@@ -134,7 +134,17 @@ class Deepening:
         on_bounds: OnBounds = lambda lower, total: None,
         on_states: Callable[[States], None] = lambda states: None,
     ) -> Outcome:
-        """Eliminate until nothing is left to find, or as long as it may."""
+        """Eliminate by decision diagrams with growing cut-offs until the bounds meet or the time slice ends.
+
+        Parameters
+        ----------
+        stop : callable
+            Returns True once the time slice ends.
+        on_bounds : callable
+            Receives the lower bound and the best total.
+        on_states : callable
+            Receives a better assignment.
+        """
         if self._no_room:
             return self._outcome()
         while self._buckets is not None and (self._upper is None or self._lower < self._upper):

@@ -144,6 +144,27 @@ class RowSearch:
         finished: Finished | None = None,
         best: Callable[[], States | None] = lambda: None,
     ) -> None:
+        """Prepare a search by layers of sparse partial assignments; nothing is computed yet.
+
+        Parameters
+        ----------
+        network : CostNetwork
+        order : sequence of int or None
+            Order of the variables; None if none is known.
+        upper : int or None
+            Cut-off: totals of this or more are pruned.
+        device_bytes : callable, optional
+            Free memory of the device, if there is one.
+        rounds : sequence of LayerRound
+            Sizes of the layers and mini-buckets to try.
+        threads : int
+        files : callable, optional
+            Opens files for layers on disk.
+        finished : Finished, optional
+            Layers of an earlier run.
+        best : callable
+            Returns the best known assignment.
+        """
         self.network, self.order, self.upper = network, tuple(order or ()), upper
         self.memory_bytes, self.lower = 0, network.least
         self.total: int | None = None
@@ -292,7 +313,13 @@ class RowSearch:
         self.hopeless = not (self.done or stopped)
 
     def _on_disk(self) -> StoredLayers | None:
-        """Begin a search on disk, or go on with one; None if that was stopped, or there is no memory for it."""
+        """Begin a search with layers on disk, or continue the one of an earlier run.
+
+        Returns
+        -------
+        StoredLayers or None
+            None if it was stopped, or if there is no memory for the mini-buckets.
+        """
         from .layer_files import Beginning
         from .stored_layers import StoredLayers
 

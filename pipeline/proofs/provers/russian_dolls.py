@@ -31,14 +31,13 @@ Costs = NDArray[np.float64]
 
 
 def separated(network: CostNetwork) -> tuple[list[Costs], list[CostTable], int] | None:
-    """Move to single values what is theirs; None where functions have costs of their own.
+    """Move the costs of single values out of the functions; None if functions keep costs of their own.
 
-    Undo cost shifts between functions, so that hard functions only forbid again.
+    This undoes cost shifts between functions, so that hard functions only forbid again.
 
-    Returns
-    -------
-    unary, tables, constant
-        One cost per value, with least cost 0, and non-negative functions of two or more variables.
+    Parameters
+    ----------
+    network : CostNetwork
     """
     policy = ProverPolicy.current()
     from ....tasks.search.russian_dolls import separate
@@ -56,6 +55,7 @@ def separated(network: CostNetwork) -> tuple[list[Costs], list[CostTable], int] 
             rest, found = _projected(table.costs)
             most += float(rest[np.isfinite(rest)].max(initial=0.0))
         most += len(table.scope) * float(np.abs(found[np.isfinite(found)]).max(initial=0.0))
+        # Russian dolls are only fast if most functions forbid
         if soft > policy.dolls_soft_share * n_tables or most > _MOST:
             return None
         for x, own in zip(table.scope, np.split(found, np.cumsum(table.costs.shape)[:-1]), strict=True):
@@ -113,6 +113,7 @@ def laid_out(unary: list[Costs], tables: list[CostTable], order: Sequence[int]) 
                 rows[first[scope[0]] + a].append((scope[1], size + a * own.shape[1]))
         else:
             strides = tuple(np.cumprod(own.shape[:0:-1])[::-1].tolist())
+            # a function becomes unary once all but its last variable are decided
             functions[scope[-2]].append((scope, strides, size))
         entries.append(own.reshape(-1))
         size, changes, saved = size + own.size, changes + 1, saved + own.shape[-1]

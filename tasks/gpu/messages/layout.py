@@ -176,6 +176,7 @@ def layout_of(
         fixed = _lined(fixed + cells)
     numbers = {op.table: n for n, op in enumerate(operations)}
     outputs = [_lined(kind.tiles.outputs // group) for kind in kinds]
+    # results come first, so that one launch can read them side by side
     for table in {**dict.fromkeys(results), **numbers}:
         slab_at[table] = slab
         slab += outputs[kind_of[numbers[table]]]

@@ -186,6 +186,7 @@ class _Cases:
         """
         records, program = self.program.records, self.program
         tables = len(records.numbers)
+        # the counters lie behind each other in one block, which the first kernel clears
         start = self.control.data.ptr
         groups = -(-cases // records.group)
         done = start + 8 * tables * groups * records.group

@@ -166,7 +166,22 @@ def _words(
     least_exponents: Mapping[int, int],
     findings: Collection[int],
 ) -> NDArray[np.uint32]:
-    """Write all records. Records of a kind differ only in the places of tables, which are written for all together."""
+    """Write the records of all operations.
+
+    Records of a kind differ only in the places of their tables, so these are written for all records together.
+
+    Parameters
+    ----------
+    layout : MessageLayout
+    kind_of : int array, shape (operations,)
+        Kind of each operation.
+    starts : int64 array, shape (operations,)
+        Place of each record, in words.
+    least_exponents : mapping of int to int
+        Exponent of the least entry of each constant table.
+    findings : collection of int
+        Tables that are written before every run.
+    """
     operations, kinds = layout.operations, layout.kinds
     if not operations:
         return np.zeros(0, np.uint32)

@@ -167,7 +167,13 @@ class BrickCells:
         return self._fits()
 
     def along_output(self, line: int) -> None:
-        """Take the columns, and with the threads about ``line`` neighbouring cells of the output."""
+        """Choose the columns of a thread, then threads along ``line`` neighboring cells of the output.
+
+        Parameters
+        ----------
+        line : int
+            Cells of a memory line.
+        """
         most = VECTOR_BYTES // self.itemsize
         for i in self.kept:
             axis = self.axes[i]

@@ -97,6 +97,7 @@ def brick_groups(axes: Sequence[Axis], shape: BrickShape, most: int, loads: floa
         return None if gain(smallest, found) < 0 else found
 
     groups = merge_smallest(((mask, [t]) for t, mask in enumerate(masks)), cells_of, partner, sets_aside=True)
+    # the launch takes no more inputs, so the cheapest pairs are joined even at a loss
     while len(groups) > most:
         one, other = max(combinations(groups, 2), key=lambda pair: gain(*pair))
         if gain(one, other) == -math.inf:

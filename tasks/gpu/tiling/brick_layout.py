@@ -208,6 +208,7 @@ def lay_out(axes: Sequence[Axis], shape: BrickShape, itemsize: int, *, along_out
     if len(outer) > MAX_OUTER or len(places) > MAX_PLACES or max(count(shape.inner), count(shape.outer)) > MAX_STATES:
         return None
     rows, columns = (_places(axes, parts) for parts in (shape.rows, shape.columns))
+    # vector stores need every thread at a multiple of the vector
     steps = [a.out for a in outer if a.out] + [axes[p.axis].out * p.unit for p in (*shape.threads, *shape.rows)]
     together = len(columns) == lanes(len(columns)) and columns == [*range(len(columns))]
     return Brick(
@@ -294,7 +295,22 @@ def taken_cells(axes: Sequence[Axis], shape: BrickShape) -> list[int]:
 def _slice(
     axes: Sequence[Axis], shape: BrickShape, outer: Sequence[Axis], t: int, start: int, itemsize: int
 ) -> BrickSlice:
-    """Lay out one input: the columns of a thread together, then neighbouring threads, so that no banks collide."""
+    """Lay out the slice of one input in shared memory: the columns of a thread together, then neighboring threads.
+
+    Parameters
+    ----------
+    axes : sequence of Axis
+        Sizes, strides in each input in cells, and the stride in the output (0: eliminated).
+    shape : BrickShape
+    outer : sequence of Axis
+        The axes between bricks.
+    t : int
+        Number of the input.
+    start : int
+        First cell of the slice in shared memory.
+    itemsize : int
+        Bytes of a cell.
+    """
     rows, columns, inner = kind(axes, shape, t)
     first = (shape.columns if columns else ()) + (shape.rows if rows and not columns else ())
     last = shape.rows if rows and columns else ()
@@ -308,6 +324,7 @@ def _slice(
         cells *= part.size
         if columns and cells == count(shape.columns) and part == shape.columns[-1]:
             cells = lanes(cells)
+        # a stride of whole bank rows would let all threads hit one bank
         if cells * itemsize % NOMINAL.bank_row_bytes == 0 and part not in last:
             cells += VECTOR_BYTES // itemsize
     cells += -cells % (VECTOR_BYTES // itemsize)

@@ -58,6 +58,7 @@ def brick_shapes(axes: Sequence[Axis], itemsize: int, shares: Sequence[float], p
         usual = _BrickUses(axes, itemsize, room, parts)
         usual.grow()
         grown = [usual]
+        # a large step is worth more candidates
         if searched and usual.cut_states:
             whole = _BrickUses(axes, itemsize, room, parts)
             whole.grow(usual.cut_states)
@@ -110,7 +111,18 @@ class _BrickUses(BrickCells):
         return [(BrickAxis(i, n, 1),) for i in self.kept for n in sizes if self.cells[i] % n == 0]
 
     def _shape_with(self, columns: Parts) -> tuple[float, BrickShape] | None:
-        """Choose rows and inner states for some columns; also return their work, including the stores of cells."""
+        """Choose rows and inner states for given columns, by their predicted work.
+
+        Parameters
+        ----------
+        columns : sequence of BrickAxis
+            Cells that a thread computes side by side.
+
+        Returns
+        -------
+        float, BrickShape or None
+            Work per cell, in cycles of a warp, with the stores; None if no rows are possible.
+        """
         usual = columns == tuple(self.columns)
         in_columns = {part.axis: part.size for part in columns}
         self.lanes, self.vector = lanes(count(columns)), columns
@@ -124,6 +136,7 @@ class _BrickUses(BrickCells):
         states = [BrickAxis(i, self.cells[i], 1) for i in self.gone if self.cells[i] > 1]
         inner = tuple(states)
         rows: dict[int, int] = {}
+        # rows and inner states depend on each other: two rounds of choosing one given the other
         for _ in range(2):
             usage = self._in_first_sum(inner)
             rows = min(options, key=lambda r: self._work(self._rows_without(r), loads, usage))
@@ -216,7 +229,17 @@ class _BrickUses(BrickCells):
         return count(inner), [not bits or mask & bits > 0 for mask in self.masks]
 
     def _work(self, rows: tuple[int, list[int]], loads: list[tuple[bool, int]], inner: tuple[int, list[bool]]) -> float:
-        """Rough cycles of a warp for each cell: loads from shared memory and arithmetic."""
+        """Return rough cycles of a warp per cell: loads from shared memory and arithmetic.
+
+        Parameters
+        ----------
+        rows : (int, list of int)
+            Rows of a thread, and for each input the rows that its values differ in.
+        loads : list of (bool, int)
+            For each input, whether it has the columns, and the cells of its slice.
+        inner : (int, list of bool)
+            Inner states, and for each input whether it belongs to the inner sum.
+        """
         (held, withouts), (states, in_first) = rows, inner
         words, copied = max(1.0, self.lanes * self.itemsize / 4), 0
         first = second = 0.0
@@ -230,6 +253,7 @@ class _BrickUses(BrickCells):
                 copied += cells
                 load = words + 0.5 if broad else 1.5
                 whole = False
+            # inputs of the outer sum are multiplied once for all inner states
             if sooner:
                 first += load
                 both, others = both or whole, others or not whole

@@ -114,6 +114,7 @@ def bucket_tiles(axes: Sequence[Axis], inputs: int, itemsize: int) -> Bucket | N
         policy.bucket_most_cells,
         max(policy.bucket_least_cells, kept * gone // policy.bucket_blocks, gone if whole else 1),
     )
+    # a smaller room may make the shared tables fit
     while True:
         grid, local = _cut(axes, sizes, room, itemsize)
         groups = _groups([axis for part in local[:-1] for axis in part], local[-1], inputs, itemsize, room)
@@ -157,7 +158,24 @@ def _cells(axes: Iterable[Axis]) -> int:
 def _cut(
     axes: Sequence[Axis], sizes: Sequence[int], room: int, itemsize: int
 ) -> tuple[tuple[Axes, ...], tuple[Axes, ...]]:
-    """Cut the axes into grid axes, the steps of a block, and local axes of about ``room`` cells."""
+    """Cut the axes into grid axes, the steps of a block, and local axes of about ``room`` cells.
+
+    Parameters
+    ----------
+    axes : sequence of Axis
+        Sizes, strides in each input in cells, and the stride in the output (0: eliminated).
+    sizes : sequence of int
+        Cells of each input.
+    room : int
+        Cells of the local axes.
+    itemsize : int
+        Bytes of a cell.
+
+    Returns
+    -------
+    grid, local
+        (blocks, parts, steps) and (turns, states, across, along, vector), each a group of axes.
+    """
     policy = TilingPolicy.current()
     kept = sorted((a for a in axes if a.out), key=lambda a: a.out)
     gone = [a for a in axes if not a.out]
@@ -173,6 +191,7 @@ def _cut(
     across, turns = _taken(outputs, THREADS)
     along, states = _taken(deep, 1 if turns else THREADS // _cells(across))
     few = _cells(more) <= _BUCKET_FEW_STEPS or _cells(blocks) * 2 >= policy.bucket_blocks
+    # if few blocks would leave processors idle, the sum is cut into parts, which are added later
     parts, more = _taken(more, 1 if few else 2 * policy.bucket_blocks // _cells(blocks))
     if parts:
         count = _cells(parts)
@@ -216,16 +235,32 @@ def _vector(deep: Sequence[Axis], lanes: int) -> tuple[list[Axis], list[Axis]]:
 def _groups(
     axes: Sequence[Axis], vector: Sequence[Axis], inputs: int, itemsize: int, room: int
 ) -> tuple[tuple[tuple[int, ...], ...], tuple[bool, ...]] | None:
-    """Group inputs by their local axes: the smallest joins the one with which it costs least, while that pays.
+    """Group inputs by their local axes: the smallest group joins its cheapest partner while this pays.
 
-    Returns the groups and whether each has the vector's axes: all of them, if it has any. None if few tables of
-    ``room`` cells would not fit as they are.
+    Parameters
+    ----------
+    axes : sequence of Axis
+        Local axes.
+    vector : sequence of Axis
+        Axes of a thread's vector.
+    inputs : int
+    itemsize : int
+        Bytes of a cell.
+    room : int
+        Cells of the local axes.
+
+    Returns
+    -------
+    groups, vectors or None
+        Inputs of each group, and whether the group has the vector's axes: all of them or none. None if a few tables of
+        ``room`` cells would not fit.
     """
     sizes = [*(a.size for a in axes), math.prod([a.size for a in vector])]
     lanes = 1 << len(axes)
     by_mask: dict[int, list[int]] = {}
     for t, mask in enumerate(axis_masks(axes, inputs)):
         by_mask.setdefault(mask | (lanes if any(axis.strides[t] for axis in vector) else 0), []).append(t)
+    # a join pays if it reads few values beside the cells of the launch
     worth = math.prod(sizes) // _BUCKET_MERGE_RATIO
     cells = cells_by_mask(sizes)
 

@@ -215,7 +215,25 @@ class _StepBuilder(PassBuilder):
         strides: Sequence[Sequence[int]],
         orders: Orders,
     ) -> bool:
-        """Add a product, with copies of its factors and of its output in other axis orders."""
+        """Add a product, with copies of its factors and of its output in other axis orders.
+
+        Parameters
+        ----------
+        axes : sequence of Axis
+        product : Product
+            Groups of axes: batch, rows, columns, depth.
+        factors : (int, int)
+            Numbers of the two factors.
+        strides : sequence of sequence of int
+            Strides of both factors and the output, by axis.
+        orders : mapping of int to Order
+            New axis order of a factor (0, 1) or of the output (2).
+
+        Returns
+        -------
+        bool
+            True: the passes were added.
+        """
         tables, strides, output = list(factors), list(strides), self.output
         for t, order in orders.items():
             strides[t], table = order.strides, self.temporary(order.cells)
@@ -230,6 +248,7 @@ class _StepBuilder(PassBuilder):
         )
         self.multiply((tables[0], tables[1]), groups)
         table, self.output = self.output, output
+        # the product writes a temporary table, which is copied into the order of the output
         if 2 in orders:
             self.passes.append(ReorderPass((table,), output, orders[2].reorder))
         return True

@@ -69,6 +69,7 @@ def inner_sums(axes: Sequence[Axis], inputs: int) -> list[InnerSum]:
         dropped = sum([1 << i for i in gone])
         members = tuple([t for t in range(inputs) if masks[t] & dropped])
         price, written, table = priced(gone)
+        # a sum over all inputs is the step itself, and a large table costs more than it saves
         if len(members) == inputs or cells(table) * policy.inner_sum_ratio > tables:
             continue
         if price < most or (gone == whole and written < most):

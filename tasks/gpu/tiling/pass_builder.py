@@ -147,7 +147,25 @@ class PassBuilder:
     def cheapest_bricks(
         self, axes: Sequence[Axis], inputs: Sequence[int], out_cells: int, parts: int, compared: int
     ) -> bool:
-        """Add the bricks, cut into at most ``parts`` axes, that take least time together with the joins before them."""
+        """Add the bricks with the least predicted time, together with the joins before them.
+
+        Parameters
+        ----------
+        axes : sequence of Axis
+            Sizes, strides in each input in cells, and the stride in the output (0: eliminated).
+        inputs : sequence of int
+            Numbers of the input tables.
+        out_cells : int
+        parts : int
+            Most axes of which a brick has more than one cell.
+        compared : int
+            Number of candidates to price.
+
+        Returns
+        -------
+        bool
+            Whether bricks were added.
+        """
         shares = self.launch.brick_shares
         if len(inputs) > MAX_INPUTS and compared > 1:
             ways = brick_ways(axes, self.itemsize, shares, parts)
@@ -158,6 +176,7 @@ class PassBuilder:
             if groups is None:
                 continue
             way = partial(self.bricks_in, axes, inputs, out_cells, shape, groups)
+            # without a comparison the first shape that fits is taken, and no price is computed
             if compared == 1:
                 if way():
                     return True
@@ -198,7 +217,24 @@ class PassBuilder:
         shape: BrickShape,
         groups: Sequence[Sequence[int]],
     ) -> bool:
-        """Try it with bricks of a shape, and joins of groups of inputs before them."""
+        """Try to add bricks of a shape, with joins of groups of inputs before them.
+
+        Parameters
+        ----------
+        axes : sequence of Axis
+            Sizes, strides in each input in cells, and the stride in the output (0: eliminated).
+        inputs : sequence of int
+            Numbers of the input tables.
+        out_cells : int
+        shape : BrickShape
+        groups : sequence of sequence of int
+            Inputs that are joined before.
+
+        Returns
+        -------
+        bool
+            Whether the kernel has room for these bricks; if not, nothing is added.
+        """
         axes, copies = with_partial(axes, shape, out_cells)
         passes, temporaries = len(self.passes), len(self.temporaries)
         order = brick_order(axes, shape)
@@ -215,6 +251,7 @@ class PassBuilder:
         brick, by_kind = made
         output = self.temporary(copies * out_cells) if copies > 1 else self.output
         self.passes.append(BrickPass(tuple(tables[t][0] for t in by_kind), output, brick))
+        # partial sums of several bricks are added at the end
         if copies > 1:
             self.eliminate([Axis(copies, (out_cells,), 0), Axis(out_cells, (1,), 1)], [output])
         return True
@@ -226,7 +263,22 @@ class PassBuilder:
     def joined(
         self, axes: Sequence[Axis], groups: Sequence[list[Table]], order: Sequence[int] | None = None
     ) -> list[Table]:
-        """Join each group of tables into one, in an order of axes if given; small joins share launches."""
+        """Join each group of tables into one, in an order of axes if given; small joins share launches.
+
+        Parameters
+        ----------
+        axes : sequence of Axis
+            Sizes, strides in each input in cells, and the stride in the output (0: eliminated).
+        groups : sequence of list of (int, strides)
+            The tables of each group.
+        order : sequence of int, optional
+            Order of the axes of the joined tables.
+
+        Returns
+        -------
+        list of (int, strides)
+            One table for each group.
+        """
         policy = TilingPolicy.current()
         found: list[Table] = []
         small: list[BucketJoin] = []
@@ -251,6 +303,7 @@ class PassBuilder:
             found.append((self.temporary(cells), strides))
             if bucket is not None:
                 self.passes.append(BucketPass(join.inputs, join.output, bucket))
+            # a launch costs more than a small join, so small joins share one
             elif one_launch([*small, join]):
                 small.append(join)
             else:

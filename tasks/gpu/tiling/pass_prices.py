@@ -108,7 +108,16 @@ class BrickRates(Policy):
 def passes_seconds(
     passes: Sequence[Pass], input_cells: Sequence[int], temporaries: Sequence[int], out_cells: int, semiring: Semiring
 ) -> float:
-    """Predict the seconds of passes of a step, given its tables' cells; roughly for passes that only move tables."""
+    """Predict the seconds of the passes of a step; roughly for passes that only move tables.
+
+    Parameters
+    ----------
+    passes : sequence of Pass
+    input_cells, temporaries : sequence of int
+        Cells of the inputs and of the tables between passes.
+    out_cells : int
+    semiring : Semiring
+    """
     itemsize = semiring.itemsize
     policy, total = TilingPolicy.current(), 0.0
     cells = [*input_cells, *temporaries, out_cells]

@@ -47,7 +47,14 @@ class StreamRates(Policy):
 
 @lru_cache(maxsize=4096)
 def stream_seconds(stream: Stream, itemsize: int) -> float:
-    """Predict a launch, without what every launch takes."""
+    """Predict the seconds of a streaming launch, without the fixed costs of a launch.
+
+    Parameters
+    ----------
+    stream : Stream
+    itemsize : int
+        Bytes of a cell.
+    """
     rates, (tiles, low, blocks, states) = StreamRates.current(), stream.segments
     deep = stream.unrolled or math.prod([a.size for a in (*blocks, *states)])
     positions = math.prod([a.size for a in low])
@@ -58,6 +65,7 @@ def stream_seconds(stream: Stream, itemsize: int) -> float:
     for t, (step, vector) in enumerate(zip(stream.lanes, stream.vectors, strict=True)):
         width = stream.width if vector else 1
         starts = _places(digits, [a.strides[t] for a in low])
+        # memory is read in sectors: the price depends on how many of them a warp touches
         touched = len({(at + j) * itemsize // sector for at in starts for j in {0, width - 1}})
         loads = warps * deep * (stream.width if step and not vector else 1)
         cells = math.prod([a.size for a in (*tiles, *low, *blocks, *states) if a.strides[t]])

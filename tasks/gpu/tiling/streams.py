@@ -140,6 +140,7 @@ def stream_tiles(axes: Sequence[Axis], inputs: int, itemsize: int) -> Stream:
         scaled = Axis(inner.size // width, tuple(s * width for s in inner.strides), width)
         kept = [*kept[:-1], *([scaled] if scaled.size > 1 else [])]
     kept = _by_reader(kept, gone, largest, width)
+    # few eliminated states are unrolled in the kernel, which saves the loop and its offsets
     unrolled = depth if depth <= UNROLLED_STATES else 0
     cells = math.prod(a.size for a in kept)
     launch = launch_parameters(cells, depth, unrolled, inputs, itemsize)
@@ -212,8 +213,19 @@ def _coalescing(kept: Sequence[Axis], largest: int, width: int) -> list[int]:
 def _cut(axes: Sequence[Axis], limit: int, also: Sequence[int]) -> tuple[list[Axis], list[Axis], tuple[int, int, int]]:
     """Cut axes into blocks of at most ``limit`` cells, most of them from the last axes.
 
-    Returns the axes of the blocks, those within a block, and how its first axis is cut: cells of it in a
-    block, all its cells, and the block's cells of each.
+    Parameters
+    ----------
+    axes : sequence of Axis
+    limit : int
+        Most cells of a block.
+    also : sequence of int
+        Axes of which a block needs some cells, so that reads stay in lines.
+
+    Returns
+    -------
+    outer, inner, cut
+        The axes of the blocks; the axes within a block; how the first inner axis is cut: its cells in a block, all of
+        its cells, and the block's cells of each.
     """
     outer: list[Axis] = list(axes)
     inner: list[Axis] = []
@@ -236,6 +248,7 @@ def _cut(axes: Sequence[Axis], limit: int, also: Sequence[int]) -> tuple[list[Ax
     each = math.prod(a.size for a in inner)
     if cut_axis is None:
         return outer, inner, (1, 1, each)
+    # equal parts: a last block that is nearly empty would waste threads
     blocks = -(-cut_axis.size // room)
     part = -(-cut_axis.size // blocks)
     blocks = -(-cut_axis.size // part)

@@ -173,10 +173,21 @@ def _out(axis: Axis) -> int:
 def _cut(
     axes: Sequence[Axis], limit: int, runs: Sequence[Callable[[Axis], int]], line: int
 ) -> tuple[list[Axis], list[Axis]]:
-    """Split a group into the axes of a tile of at most ``limit`` cells and the others.
+    """Split a group into the axes of a tile of at most ``limit`` cells and the other axes.
 
-    A tile first gets a line of cells that follow each other in each of the tables that ``runs`` give strides of,
-    then more of the first table's. All axes stay together where no part of them fills a tile nearly.
+    A tile first gets a line of neighboring cells of each table in ``runs``, then more cells of the first table. All
+    axes stay together if no part of them nearly fills a tile.
+
+    Parameters
+    ----------
+    axes : sequence of Axis
+        Sizes, strides in each input in cells, and the stride in the output (0: eliminated).
+    limit : int
+        Most cells of a tile along the group.
+    runs : sequence of callable
+        Stride of an axis in each table that is read in lines.
+    line : int
+        Cells of a memory line.
     """
     cells = cells_of(axes)
     if cells <= limit:
@@ -196,6 +207,7 @@ def _cut(
         grown = divisor(axes[i].size // parts[i], room)
         parts[i] *= grown
         room //= grown
+    # a tile with many idle rows is worse than one that covers the whole group and is cut at its end
     if math.prod(parts) / limit < _PRODUCT_FULL_SHARE * cells / (-(-cells // limit) * limit):
         return list(axes), []
     near = [Axis(p, a.strides, a.out) for a, p in zip(axes, parts, strict=True) if p > 1]
