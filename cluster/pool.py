@@ -354,7 +354,7 @@ class ReadyTasks:
     def _push(self, key: Hashable) -> None:
         heapq.heappush(self._heap, (-self._nodes[key].priority, self._order[key], key))
 
-    def take_near(self, place: int, looked_at: int) -> Any:
+    def pop_with_affinity(self, place: int, looked_at: int) -> Any:
         """Take the first of the next keys that is nearest to a place, or to none; failing those, the next key."""
         for at, entry in enumerate(heapq.nsmallest(looked_at, self._heap)):
             near = self._nodes[entry[2]].near
@@ -420,7 +420,7 @@ class ThreadPool(SerialPool):
             while True:
                 while max(free):
                     place = free.index(max(free))
-                    key = ready.pop() if self._places == 1 else ready.take_near(place, self._looked_at)
+                    key = ready.pop() if self._places == 1 else ready.pop_with_affinity(place, self._looked_at)
                     if key is None:
                         break
                     function, *args = nodes[key].call(key)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from bucketflow import Model, Result
-from bucketflow.pipeline.answering.door import valued
+from bucketflow.pipeline.answering.answer_question import valued
 from bucketflow.pipeline.answering.engines.strategy_policy import POLICY, StrategyPolicy, TurnLengths
 from bucketflow.pipeline.answering.question import question_of
 from bucketflow.pipeline.models.query import QUERIES

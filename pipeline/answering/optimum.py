@@ -25,18 +25,18 @@ from ..results.bounds import Bounds, Number, relative_gap
 from ..results.proof import Proof
 from ..results.remaining_time import SweptShare
 from ..results.result import Result
+from .bound_listeners import History, Point, Watch, Watcher
 from .cut_offs import cut_off, is_as_good, optimum_bounds
 from .engines.strategy_policy import POLICY, StrategyPolicy
 from .question import Question, question_of
 from .question_sizes import soon_swept_cells
-from .watching import History, Point, Watch, Watcher
 
 if TYPE_CHECKING:
     from ..proofs.incumbent import Incumbent
     from ..proofs.portfolio import Portfolio
     from ..proofs.provers.layer_files import Finished, RowFiles
-    from .helpers import Helpers
     from .prepared import Prepared
+    from .proof_workers import ProofWorkers
     from .run_folder import RunFolder
 
 # Part of the seconds spent so far in which an order for a sweep is searched. In the first seconds, when only short
@@ -72,7 +72,7 @@ class Task:
     portfolio: Portfolio
     started: float
     folder: RunFolder | None = None
-    helpers: Helpers | None = None
+    proof_workers: ProofWorkers | None = None
     ended: bool = False
     stop: Callable[[], bool] = bool
     sweep: WholeSweep | None = None
@@ -133,9 +133,9 @@ class Task:
         portfolio = Portfolio(costs, cut_off(question.model, effort, units, fixed), effort.method, limits)
         task = cls(question, options, effort, resources, network, fixed, costs, units, portfolio, started, folder)
         if resources.distributed and effort.method != "dense":
-            from .helpers import Helpers
+            from .proof_workers import ProofWorkers
 
-            task.helpers = Helpers(portfolio, resources)
+            task.proof_workers = ProofWorkers(portfolio, resources)
         if task.in_units:
             limits = task.known.limits = replace(limits, on_states=task.weigh)
         known = folder.bounds() if folder else None
@@ -182,7 +182,7 @@ class Task:
                 prepared = prepare(question, where)
             except (BudgetError, NotCompiledError):
                 return None
-            found = _Elimination(network, prepared, self.enough, self.helpers)
+            found = _Elimination(network, prepared, self.enough, self.proof_workers)
             return found if found.seconds <= most_seconds else None
 
         if resources.device_sleeps:
@@ -223,8 +223,8 @@ class Task:
 
         Results of helpers are taken over first.
         """
-        if self.helpers is not None and not self.ended:
-            self.helpers.look()
+        if self.proof_workers is not None and not self.ended:
+            self.proof_workers.look()
         self.ended = self.ended or self.known.done or self.stop() or self._is_enough()
         return self.ended
 
@@ -326,8 +326,8 @@ class Task:
         """Run the portfolio, with room on disk for layers that exceed memory."""
         with ExitStack() as stack:
             stack.callback(self.portfolio.close)
-            if self.helpers is not None:
-                stack.callback(self.helpers.close)
+            if self.proof_workers is not None:
+                stack.callback(self.proof_workers.close)
             files = cache(lambda: self._row_files(stack))
             self.known.limits = replace(self.known.limits, files=files, finished=lambda: self._finished(files))
             self.portfolio.run()
@@ -426,7 +426,7 @@ class Task:
             peak_rss_bytes=peak_rss_bytes(),
             notes=self.question.model.notes,
             proof=proof,
-            dask=self.helpers.work if self.helpers else None,
+            dask=self.proof_workers.work if self.proof_workers else None,
         )
 
 
@@ -441,7 +441,7 @@ class _Elimination:
     network: CostNetwork
     prepared: Prepared
     enough: Callable[[], bool]
-    helpers: Helpers | None = None
+    proof_workers: ProofWorkers | None = None
 
     @property
     def seconds(self) -> float:
@@ -453,16 +453,16 @@ class _Elimination:
         from .placement import temporary_folder
         from .running import answered
 
-        if self.helpers is not None:
-            self.helpers.close()
+        if self.proof_workers is not None:
+            self.proof_workers.close()
         try:
             with temporary_folder(self.prepared.plan, self.prepared.resources) as folder:
                 found = answered(self.prepared, self._look, folder, [])
         except _EnoughError:
             return None
         assert isinstance(found, Result)
-        if self.helpers is not None:
-            self.helpers.swept = found.dask
+        if self.proof_workers is not None:
+            self.proof_workers.swept = found.dask
         if found.assignment is None:
             return Outcome(self.network.constant, feasible=False)
         states = tuple(int(found.assignment[str(v)]) for v in range(len(self.network.dims)))

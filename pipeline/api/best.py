@@ -13,9 +13,9 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from ...records import dataclass
-from ..answering.door import valued
-from ..answering.engines.asking import Asking
-from ..answering.engines.offers import EnginePrice
+from ..answering.answer_question import valued
+from ..answering.engines.engine_options import EnginePrice
+from ..answering.engines.request import Request
 from ..answering.engines.sweep_engine import SweepEngine
 from ..answering.prepared import Prepared
 from ..answering.question import Evidence, Question, question_of
@@ -268,8 +268,8 @@ class _Ways:
         cells = sweep_cells(network.dims, network.scopes, self.options.seed) if network.leaves else 0.0
         if cells <= policy.swept_cells:
             return EnginePrice(0.0, certainty="rough")
-        sweep = SweepEngine(Asking(self.question, self.options))
-        found = sweep.bid() if cells > policy.hopeless_cells else sweep.better_price("searched")
+        sweep = SweepEngine(Request(self.question, self.options))
+        found = sweep.estimate() if cells > policy.hopeless_cells else sweep.better_price("searched")
         assert isinstance(found, EnginePrice)
         return found
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Unpack
 
-from ..answering.door import solved
+from ..answering.answer_question import solved
 from ..answering.question import Findings, Names, Question, question_of
 from ..errors import ModelError, checks_keywords
 from ..formats.read import GivenModel

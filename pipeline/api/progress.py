@@ -25,7 +25,7 @@ from ..results.remaining_time import OnSwept, SweptCells, SweptShare
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-    from ..answering.watching import OnBounds, Watch
+    from ..answering.bound_listeners import OnBounds, Watch
     from ..models.model import Model
 
 # Without a terminal, progress is a line after so many seconds.

@@ -10,7 +10,7 @@ from ...cluster.version import __version__
 from ...storage.files import Place
 from ...storage.run_folder import stored_plan
 from ...storage.spec import StorageError
-from ..answering.door import solved
+from ..answering.answer_question import solved
 from ..answering.question import Question, fingerprint, question_of
 from ..answering.run_folder import opened
 from ..errors import FormatError, IncompatibleRunError, checks_keywords

@@ -19,8 +19,8 @@ from ...cluster.memory import peak_rss_bytes
 from ...records import dataclass
 from ...tasks.steps.sweep_policy import SweepPolicy
 from ...tasks.sweeps.conditional_draws import uniform_numbers
+from ..answering.answer_question import valued
 from ..answering.cut_offs import last_cost
-from ..answering.door import valued
 from ..answering.prepared import Prepared
 from ..answering.question import Findings, Question, question_of
 from ..assignments.device_drawing import TOGETHER, cells_there, device_walks, why_walked_here

@@ -9,9 +9,9 @@ from os import PathLike
 from time import perf_counter
 from typing import TYPE_CHECKING, Unpack
 
-from ..answering.door import valued
+from ..answering.answer_question import valued
+from ..answering.bound_listeners import OnBounds
 from ..answering.question import Evidence, Findings, Names, Variables, question_of
-from ..answering.watching import OnBounds
 from ..errors import DeadlineError, ModelError, checks_keywords
 from ..examples import file_or_example
 from ..formats.read import GivenModel, given_model, load_named

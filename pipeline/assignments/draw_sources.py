@@ -14,10 +14,10 @@ from ...records import dataclass
 from ...tasks.steps.sweep_policy import SweepPolicy
 from ...tasks.sweeps.scaled import LOWEST, from_logs
 from ...tasks.sweeps.table_packs import ScaledPack
-from ..answering.engines.asking import Asking
 from ..answering.engines.circuit_engine import CircuitEngine
-from ..answering.engines.engine import Engine, Stop, Unfinished
-from ..answering.engines.offers import SWEEP, Bid, Wishes, strategy_of
+from ..answering.engines.engine import Engine, Stop, TurnEnded
+from ..answering.engines.engine_options import SWEEP, EngineLimits, Estimate, strategy_of
+from ..answering.engines.request import Request
 from ..answering.engines.strategy_policy import POLICY, StrategyPolicy
 from ..answering.engines.sweep_engine import SweepEngine
 from ..answering.engines.walk import walk
@@ -188,7 +188,7 @@ class _DrawnCircuit(CircuitEngine):
     def run(self, seconds: float, stop: Stop = bool) -> Any:
         """Go on with the circuit."""
         made = self.made(seconds, stop)
-        return made if isinstance(made, Unfinished) else DrawSource(None, made)
+        return made if isinstance(made, TurnEnded) else DrawSource(None, made)
 
 
 def draw_source(
@@ -211,11 +211,11 @@ def draw_source(
     BudgetError
         If nothing fits.
     """
-    asking = Asking(question, options, policy=policy)
-    engines: dict[str, Engine] = {"circuit": _DrawnCircuit(asking), SWEEP: _KeptSweep(asking, planned=planned)}
-    bids: dict[str, Callable[[], Bid]] = {name: engine.bid for name, engine in engines.items()}
-    wishes = asking.wishes if options.gpus is None else Wishes(SWEEP)
-    return cast(DrawSource, walk(strategy_of(question.query, wishes, bids, policy), engines, asking))
+    request = Request(question, options, policy=policy)
+    engines: dict[str, Engine] = {"circuit": _DrawnCircuit(request), SWEEP: _KeptSweep(request, planned=planned)}
+    estimates: dict[str, Callable[[], Estimate]] = {name: engine.estimate for name, engine in engines.items()}
+    engine_limits = request.engine_limits if options.gpus is None else EngineLimits(SWEEP)
+    return cast(DrawSource, walk(strategy_of(question.query, engine_limits, estimates, policy), engines, request))
 
 
 def drawn_from_circuit(circuit: CircuitGraph, n: int, seed: int) -> Iterator[NDArray[np.int64]]:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ...cluster.memory import default_memory_bytes
-from ..answering.door import solved
+from ..answering.answer_question import solved
 from ..answering.engines.strategy_policy import POLICY
 from ..circuits.circuit_model import Circuit, one_case
 from ..compiled.compiled import Compiled

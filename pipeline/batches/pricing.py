@@ -14,7 +14,7 @@ from ...cluster.pool import Pool
 from ...storage.batch_folder import BatchDir
 from ...storage.files import Place
 from ...storage.run_folder import FORMAT
-from ..answering.door import is_bounded, is_searched
+from ..answering.answer_question import is_bounded, is_searched
 from ..answering.prepared import Prepared, prepare
 from ..answering.question import Question, question_of
 from ..answering.run_folder import run_folder

@@ -110,7 +110,7 @@ def solve(file: str, as_json: bool, no_prune: bool, **options: Any) -> None:
 
         # the driver of the GPU starts while Python imports the other modules
         begin_driver()
-    from ..answering.door import valued
+    from ..answering.answer_question import valued
     from ..answering.question import question_of
     from ..answering.running import timed
     from ..api.progress import progress_lines
@@ -182,7 +182,7 @@ def plan(
 
     Only the preprocessing of an optimum is computed.
     """
-    from ..answering.outlook import outlook
+    from ..answering.plan_preview import plan_preview
     from ..answering.question import question_of
     from ..options import Options, ProofOptions
     from ..plans.task_graph import graph_ending
@@ -197,7 +197,7 @@ def plan(
     outer = {name: settings.pop(name) for name in ("project", "maximize")}
     question = question_of(model, query, evidence, names(variables), [names(group) for group in joint], **outer)
     effort = ProofOptions(method=settings.pop("method"), prune=not no_prune)
-    found = outlook(question, Options(**settings), effort)
+    found = plan_preview(question, Options(**settings), effort)
     if graph is not None:
         write_graph(found, graph)
         print_written(graph)

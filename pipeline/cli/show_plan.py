@@ -26,8 +26,8 @@ from .show_run import print_rows, show, table
 
 if TYPE_CHECKING:
     from ...cluster.worker_facts import TaskMemory
-    from ..answering.engines.offers import Strategy
-    from ..answering.outlook import Outlook, Remainder
+    from ..answering.engines.engine_options import Strategy
+    from ..answering.plan_preview import PlanPreview, Remainder
     from ..answering.prepared import Prepared
     from ..trees.junction_sizes import JunctionTreeSizes
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 _LARGEST_STEPS: Final = 6
 
 
-def plan_json(found: Outlook) -> str:
+def plan_json(found: PlanPreview) -> str:
     """Return the plan as one line of JSON: None where none fits, zeros where preprocessing gives the answer.
 
     ``seconds`` is the prediction for one core. ``unswept`` describes a method that runs no sweep. ``memory_bytes`` is
@@ -59,13 +59,13 @@ def plan_json(found: Outlook) -> str:
         if _is_junction(prepared):
             shown["plan"]["junction_tree"] = asdict(plan.junction_tree)
         shown["planning_seconds"] = prepared.seconds
-        shown["impossible"] = vars(prepared.network.fallen)
+        shown["impossible"] = vars(prepared.network.pruned)
         shown["removed"] = {reason: len(names) for reason, names in _gone(prepared).items()}
     shown["strategy"] = found.strategy.to_dict()
     return json.dumps({**shown, **({"prepared": left.to_dict()} if left else {})}, allow_nan=False)
 
 
-def write_graph(found: Outlook, path: str) -> None:
+def write_graph(found: PlanPreview, path: str) -> None:
     """Write the task graph of a plan. If no plan fits for an optimum, write the graph of the network after preparation.
 
     Raises
@@ -113,7 +113,7 @@ def _details(prepared: Prepared, plan: Plan) -> dict[str, Any]:
     }
 
 
-def print_plan(found: Outlook) -> None:
+def print_plan(found: PlanPreview) -> None:
     """Print the plan's figures and its largest steps, and the same after preparation."""
     prepared, left = found.whole, found.remainder
     if prepared is None:
@@ -309,11 +309,11 @@ def _gone_rows(prepared: Prepared) -> list[tuple[str, str]]:
 
 
 def _fallen_rows(prepared: Prepared) -> list[tuple[str, str]]:
-    fallen = prepared.network.fallen
-    if not (fallen.states or fallen.entries):
+    pruned = prepared.network.pruned
+    if not (pruned.states or pruned.entries):
         return []
     return [
-        ("impossible", f"{fallen.states:,} states and {fallen.entries:,} entries of functions, removed before planning")
+        ("impossible", f"{pruned.states:,} states and {pruned.entries:,} entries of functions, removed before planning")
     ]
 
 
@@ -396,7 +396,7 @@ class SimulationOptions:
         options["threads"] = options.get("threads") or 1
         return cls(tuple(map(int, parts)), options.get("seed", 0), given, timeline)
 
-    def show(self, found: Outlook, as_json: bool) -> None:
+    def show(self, found: PlanPreview, as_json: bool) -> None:
         """Simulate the plan of a query; print the table and the chains, and draw the timeline."""
         simulation = simulate(_swept(found), self.workers, seed=self.seed, **self.given)
         if self.timeline is not None:
@@ -408,7 +408,7 @@ class SimulationOptions:
         click.echo(repr(simulation))
 
 
-def _swept(found: Outlook) -> Plan:
+def _swept(found: PlanPreview) -> Plan:
     """Return the plan that is simulated: of the whole model, or of the network after preparation.
 
     Raises

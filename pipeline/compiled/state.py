@@ -17,7 +17,7 @@ from ...tasks.compiler.numba_parts import unknown_numba
 from ...tasks.incremental.kept_tables import Incremental, KeptTables, loops_are_loaded
 from ...tasks.steps.step import Step
 from ...tasks.sweeps.scaled import QuickSumProduct, Scaled, weighted
-from ..answering.door import solved
+from ..answering.answer_question import solved
 from ..answering.question import Names, asked_of, is_every
 from ..machine.resources import Resources
 from ..models.cases import Cases

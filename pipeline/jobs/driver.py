@@ -15,7 +15,7 @@ from ...cluster.driver import Driver, worker_address
 from ...storage import ledger
 from ...storage.job_folder import JobDir
 from ...storage.spec import StorageError
-from ..answering.door import solved
+from ..answering.answer_question import solved
 from ..api.resume import stored_question
 from ..errors import BucketflowError, StoppedError
 from ..local_paths import folder_path

@@ -24,8 +24,8 @@ Domains = list[NDArray[np.intp]]
 
 
 @dataclass(frozen=True)
-class Fallen:
-    """Numbers of values that are part of no assignment.
+class Pruned:
+    """Numbers of states and entries that are part of no assignment, and were removed.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ class Fallen:
     entries: int = 0
 
 
-NOTHING = Fallen()
+NOTHING = Pruned()
 
 
 def allowed(model: Model, function: int, values: NDArray[Any]) -> NDArray[np.bool_]:
@@ -47,7 +47,7 @@ def allowed(model: Model, function: int, values: NDArray[Any]) -> NDArray[np.boo
     return np.asarray(values < model.limits[function] if model.kind == "cost" else values != 0)
 
 
-def fixpoint(model: Model, functions: Sequence[int], domains: Domains) -> tuple[bool, dict[int, Possible], Fallen]:
+def fixpoint(model: Model, functions: Sequence[int], domains: Domains) -> tuple[bool, dict[int, Possible], Pruned]:
     """Remove states, in place, and entries until nothing falls, or entries cost more than reading all functions does.
 
     Return whether every variable has a state left, the remaining entries of functions that lost some, and the numbers
@@ -60,7 +60,7 @@ def fixpoint(model: Model, functions: Sequence[int], domains: Domains) -> tuple[
     while feasible and (losers := semijoins.passed()):
         feasible = supports.prune(losers)
     smaller = {f: supports.possible[f] for f in sorted(semijoins.changed)} if feasible else {}
-    return feasible, smaller, Fallen(whole - sum(map(len, domains)), semijoins.fallen)
+    return feasible, smaller, Pruned(whole - sum(map(len, domains)), semijoins.pruned)
 
 
 class _Supports:

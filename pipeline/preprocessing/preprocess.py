@@ -24,7 +24,7 @@ from ...tasks.rows.keys import Keys
 from ...tasks.steps.caches import REMEMBERED
 from ..models.model import Function, Model
 from ..models.query import Query as Query
-from .consistency import NOTHING, Fallen, excluding, fixpoint
+from .consistency import NOTHING, Pruned, excluding, fixpoint
 from .semijoins import Possible
 
 # How far a row of a conditional distribution may be from 1 for its child to count as summed out: a decimal
@@ -88,7 +88,7 @@ class Network:
         False when preprocessing already found that no assignment is possible.
     barren : frozenset of int
         Variables of the model that were summed out to 1.
-    fallen : Fallen
+    fallen : Pruned
         What was found to be part of no assignment; entries that fell are not in the model any more.
     isolated : frozenset of int
         Variables of the model that were summed out because they share no function with another variable.
@@ -104,7 +104,7 @@ class Network:
     constants: tuple[int, ...]
     feasible: bool
     barren: frozenset[int] = frozenset()
-    fallen: Fallen = NOTHING
+    pruned: Pruned = NOTHING
     isolated: frozenset[int] = frozenset()
     summed: float = 0.0
 
@@ -204,14 +204,14 @@ def reduce_model(
     """
     functions, barren = _relevant(model, query, {*evidence, *asked})
     left = _left(model, tuple(functions), evidence)
-    domains, fallen = left.domains, left.fallen
+    domains, pruned = left.domains, left.pruned
     if not left.feasible:
-        return Network(model, query, domains, (), (), (), False, fallen=fallen)
+        return Network(model, query, domains, (), (), (), False, pruned=pruned)
     if query == "count" and len(needed := excluding(model, functions, left.smaller, domains)) < len(functions):
         left = _grouped(model, needed, left)
     smaller = {f: possible.made(model.kind) for f, possible in left.smaller.items()}
     model = model.with_functions(smaller) if smaller else model
-    return Network(model, query, domains, left.variables, left.leaves, left.constants, True, barren, fallen)
+    return Network(model, query, domains, left.variables, left.leaves, left.constants, True, barren, pruned)
 
 
 @dataclass(frozen=True, eq=False)
@@ -221,7 +221,7 @@ class _Left:
     feasible: bool
     domains: tuple[NDArray[np.intp], ...]
     smaller: Mapping[int, Possible]
-    fallen: Fallen
+    pruned: Pruned
     variables: tuple[int, ...] = ()
     leaves: tuple[Leaf, ...] = ()
     constants: tuple[int, ...] = ()
@@ -254,10 +254,10 @@ def _reduced(model: Model, functions: tuple[int, ...], evidence: Mapping[int, in
         np.array([evidence[v]], dtype=np.intp) if v in evidence else np.arange(d, dtype=np.intp)
         for v, d in enumerate(model.dims)
     ]
-    feasible, smaller, fallen = fixpoint(model, functions, domains)
+    feasible, smaller, pruned = fixpoint(model, functions, domains)
     if not feasible:
-        return _Left(False, tuple(domains), {}, fallen)
-    return _grouped(model, functions, _Left(True, tuple(domains), smaller, fallen))
+        return _Left(False, tuple(domains), {}, pruned)
+    return _grouped(model, functions, _Left(True, tuple(domains), smaller, pruned))
 
 
 def _grouped(model: Model, functions: Sequence[int], left: _Left) -> _Left:

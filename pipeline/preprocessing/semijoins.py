@@ -195,7 +195,7 @@ class Semijoins:
         policy = PreprocessingPolicy.current()
         self.possible, self.dims, self.domains = possible, dims, domains
         self.changed: set[int] = set()
-        self.fallen = 0
+        self.pruned = 0
         self._sizes = list(dims)
         self._work = policy.semijoin_entries + policy.semijoin_passes * sum(p.size for p in possible.values())
         self._members: dict[Shared, list[int]] = {}
@@ -276,7 +276,7 @@ class Semijoins:
             before = self.possible[f]
             if lost := before.count - after.count:
                 self.possible[f] = after
-                self.fallen += lost
+                self.pruned += lost
                 losers.append(f)
         return losers
 

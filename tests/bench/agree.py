@@ -28,7 +28,7 @@ from rich.console import Console
 from rich.table import Table
 
 import bucketflow
-from bucketflow.pipeline.answering.door import valued
+from bucketflow.pipeline.answering.answer_question import valued
 from bucketflow.pipeline.answering.engines.strategy_policy import POLICY, StrategyPolicy
 from bucketflow.pipeline.answering.question import question_of
 from bucketflow.pipeline.cost_networks.cost_network import cost_network

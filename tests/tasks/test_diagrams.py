@@ -186,7 +186,7 @@ def test_a_join_stops_within_a_level_and_goes_on_there(in_force: InForce, minimi
 @quick
 @given(tables(), tables(), st.integers(-4, 8), st.integers(0, 6))
 def test_a_budget_that_falls_meanwhile(
-    a: tuple[Integers, Integers], b: tuple[Integers, Integers], budget: int, fallen: int
+    a: tuple[Integers, Integers], b: tuple[Integers, Integers], budget: int, pruned: int
 ) -> None:
     """Each entry that is there is right, and each within the least budget is there."""
     want = added(spread(*a), spread(*b))
@@ -195,14 +195,14 @@ def test_a_budget_that_falls_meanwhile(
     with DiagramPolicy.using(turn_edges=3):
         for runs in count():
             try:
-                found = going.run(Limits(budget if runs < 3 else budget - fallen, stop=lambda: True))
+                found = going.run(Limits(budget if runs < 3 else budget - pruned, stop=lambda: True))
                 break
             except DiagramStoppedError:
                 pass
     assert found is not None
     got = np.full(SIZES, FORBIDDEN) if found.diagram is None else entries(found)
     assert (got >= want).all()
-    assert (want[got != want] > budget - fallen).all()
+    assert (want[got != want] > budget - pruned).all()
     assert (want[got != want] >= found.left_out).all()
 
 

@@ -14,9 +14,9 @@ from ..optimum import Task
 from ..question_sizes import rounded, tables_fit
 from ..run_folder import resumable
 from ..running import Answer
-from .asking import Asking
-from .engine import Stop, Unfinished
-from .offers import Bid, Certainty, EnginePrice
+from .engine import Stop, TurnEnded
+from .engine_options import Certainty, EnginePrice, Estimate
+from .request import Request
 from .sweep_engine import SweepEngine
 
 
@@ -24,25 +24,25 @@ from .sweep_engine import SweepEngine
 class BoundsEngine:
     """An optimum as bounds that close."""
 
-    asking: Asking
+    request: Request
     sweep: SweepEngine
 
-    def bid(self) -> Bid:
+    def estimate(self) -> Estimate:
         """Return whether there is memory for tables, and whether bounds can be exact."""
-        asking = self.asking
-        if asking.effort.limited or asking.effort.method != "auto":
+        request = self.request
+        if request.effort.limited or request.effort.method != "auto":
             return EnginePrice()
-        if not tables_fit(asking.question, asking.options):
+        if not tables_fit(request.question, request.options):
             return "tables of the model do not fit memory"
-        if rounded(asking.question):
+        if rounded(request.question):
             return "only a sweep is exact for costs this large"
         return EnginePrice()
 
-    def better_price(self, aim: Certainty) -> Bid:
+    def better_price(self, aim: Certainty) -> Estimate:
         """Return an unknown price."""
         return EnginePrice()
 
-    def run(self, seconds: float, stop: Stop = bool) -> Answer | Unfinished:
+    def run(self, seconds: float, stop: Stop = bool) -> Answer | TurnEnded:
         """Let the provers take turns until one completes the proof, for ``seconds`` CPU seconds without the seconds of
         compilation.
 
@@ -60,51 +60,51 @@ class BoundsEngine:
         BudgetError
             If a forced method does not fit in memory, or if neither costs nor a sweep in time do.
         """
-        asking, folder = self.asking, self.asking.folder
+        request, folder = self.request, self.request.folder
         if glances := math.isfinite(seconds):
-            if asking.effort.limited or folder is not None:
-                return Unfinished("it runs until it ends")
+            if request.effort.limited or folder is not None:
+                return TurnEnded("it runs until it ends")
             until, told = working_seconds() + seconds, stop
             stop = lambda: told() or working_seconds() > until  # noqa: E731
         if folder is not None:
-            folder.keep_question(asking.options, asking.effort)
+            folder.keep_question(request.options, request.effort)
             if (before := folder.answered()) is not None:
                 return before
-        options = asking.options if stop is bool else asking.on_host().options
+        options = request.options if stop is bool else request.on_host().options
         if stop is not bool:
-            options = replace(options, memory=asking.resources.host_bytes - asking.reserved_bytes)
+            options = replace(options, memory=request.resources.host_bytes - request.reserved_bytes)
         try:
-            task = Task.of(asking.question, options, asking.effort, asking.started, folder, asking.policy)
+            task = Task.of(request.question, options, request.effort, request.started, folder, request.policy)
         except BudgetError:
             if (swept := self._swept_in_time(stop)) is None:
                 raise
             return swept
         task.stop, task.sweep = stop, None if glances else self._swept
         with resumable(None if folder is None else folder.path):
-            found = task.watched(asking.watch).kept_result()
+            found = task.watched(request.watch).kept_result()
         if glances and (found is None or found.status == "bounded"):
-            return Unfinished(f"unproved: {task.interval}")
+            return TurnEnded(f"unproved: {task.interval}")
         if found is not None:
             return found
         if stop():
-            return Unfinished("another engine answered first", hopeless=True)
-        if asking.effort.method != "auto":
+            return TurnEnded("another engine answered first", hopeless=True)
+        if request.effort.method != "auto":
             raise BudgetError(
-                f"the method {asking.effort.method!r} does not fit memory; {task.interval}; give a larger --memory, "
+                f"the method {request.effort.method!r} does not fit memory; {task.interval}; give a larger --memory, "
                 "or run "
                 "with --time for the best answer within a given time"
             )
         self.sweep.in_folder = False
         advice = f"{task.interval}; run with --time for the best answer within a given time"
-        return Unfinished(f"unproved: {task.interval}", hopeless=True, advice=advice)
+        return TurnEnded(f"unproved: {task.interval}", hopeless=True, advice=advice)
 
     def _swept_in_time(self, stop: Stop) -> Result | None:
         """Sweep if bounds have no memory but a sweep fits in memory and in the time; return None otherwise."""
-        effort = self.asking.effort
+        effort = self.request.effort
         if effort.method != "auto" or effort.upper_bound is not None:
             return None
-        price = self.sweep.bid()
-        if not isinstance(price, EnginePrice) or price.seconds > self.asking.seconds:
+        price = self.sweep.estimate()
+        if not isinstance(price, EnginePrice) or price.seconds > self.request.seconds:
             return None
         return self._swept(stop)
 

@@ -19,10 +19,10 @@ from ...preprocessing.preprocess import reduce_model
 from ...results.posteriors import Marginals
 from ...results.result import Result
 from ..running import Answer
-from .asking import Asking
-from .engine import Stop, Unfinished
+from .engine import Stop, TurnEnded
+from .engine_options import Certainty, Estimate
 from .left_question import evaluated
-from .offers import Bid, Certainty
+from .request import Request
 from .sum_engines import late_after, searching_price
 
 #: Nominal seconds after which a turn looks whether it is to end.
@@ -35,44 +35,44 @@ class CircuitEngine:
 
     Parameters
     ----------
-    asking : Asking
+    request : Request
     worked : float
         Nominal seconds of the turns so far.
     """
 
-    asking: Asking
+    request: Request
     worked: float = 0.0
 
     @cached_property
     def making(self) -> TracedCircuit:
         """The circuit as far as it is made, of all variables, with all evidence in it."""
-        question = self.asking.question
+        question = self.request.question
         network = reduce_model(question.weighted, "partition", question.hard, range(len(question.model.dims)))
         outer = question.outer or frozenset()
         first = frozenset([local for v, local in network.local.items() if v in outer])
-        return TracedCircuit(network, self.asking.options, outer=first)
+        return TracedCircuit(network, self.request.options, outer=first)
 
-    def bid(self) -> Bid:
+    def estimate(self) -> Estimate:
         """Return the price of compiling loops, or the reason why the engine cannot answer."""
-        question = self.asking.question
+        question = self.request.question
         if question.asked is not None and (question.asked.joints or question.asked.families):
             return "a circuit gives only marginals of single variables"
-        if self.asking.folder is not None:
+        if self.request.folder is not None:
             return "a circuit is built in memory, and stores nothing in a run directory"
         if question.model.kind == "cost" or question.model.summed:
             return "a circuit is built only from probabilities, over all variables"
         return searching_price() if self.making.suits else "the model neither consists of clauses nor is mostly zero"
 
-    def better_price(self, aim: Certainty) -> Bid:
+    def better_price(self, aim: Certainty) -> Estimate:
         """Return the same: nobody knows more."""
-        return self.bid()
+        return self.estimate()
 
-    def run(self, seconds: float, stop: Stop = bool) -> Answer | Unfinished:
+    def run(self, seconds: float, stop: Stop = bool) -> Answer | TurnEnded:
         """Go on with the circuit, and sum it up once each way."""
         made = self.made(seconds, stop)
-        return made if isinstance(made, Unfinished) else self._marginals(made)
+        return made if isinstance(made, TurnEnded) else self._marginals(made)
 
-    def made(self, seconds: float, stop: Stop) -> CircuitGraph | Unfinished:
+    def made(self, seconds: float, stop: Stop) -> CircuitGraph | TurnEnded:
         """Go on with the circuit.
 
         Raises
@@ -81,7 +81,7 @@ class CircuitEngine:
             If it does not fit memory.
         """
         late, end = late_after(seconds, stop), self.worked + seconds
-        self.making.reserved_bytes = self.asking.reserved_bytes
+        self.making.reserved_bytes = self.request.reserved_bytes
         while self.worked < end:
             self.worked = min(end, self.worked + _LOOK_SECONDS)
             found = self.making.run(self.worked)
@@ -89,11 +89,11 @@ class CircuitEngine:
                 return found
             if late():
                 break
-        return Unfinished("its work was done")
+        return TurnEnded("its work was done")
 
     def _marginals(self, made: CircuitGraph) -> Marginals:
         """Evaluate the circuit upwards, and propagate the flow of each state downwards."""
-        began, model, asked = time.perf_counter(), self.asking.question.model, self.asking.question.asked
+        began, model, asked = time.perf_counter(), self.request.question.model, self.request.question.asked
         assert asked is not None
         values = log_values(made, made.layers, log_leaves(made, Cases(1, {})), False, np)
         log = float(values[made.root, 0])
@@ -105,7 +105,7 @@ class CircuitEngine:
             "ok",
             tables={model.names[v]: state_flows(made, v, flow)[0] for v in asked.variables},
             log10_evidence=log / math.log(10),
-            seconds={"plan": began - self.asking.started, "run": time.perf_counter() - began},
+            seconds={"plan": began - self.request.started, "run": time.perf_counter() - began},
             peak_rss_bytes=peak_rss_bytes(),
         )
 
@@ -118,14 +118,14 @@ class MaximizedCircuit(CircuitEngine):
     problem.
     """
 
-    def run(self, seconds: float, stop: Stop = bool) -> Answer | Unfinished:
+    def run(self, seconds: float, stop: Stop = bool) -> Answer | TurnEnded:
         """Go on with the circuit, and read the best states from it."""
         made = self.made(seconds, stop)
-        return made if isinstance(made, Unfinished) else self._best(made)
+        return made if isinstance(made, TurnEnded) else self._best(made)
 
     def _best(self, made: CircuitGraph) -> Result:
         """Return the best states of the outer variables. Their sum is computed again without the circuit."""
-        began, question = time.perf_counter(), self.asking.question
+        began, question = time.perf_counter(), self.request.question
         assert question.outer is not None
         model = question.model
         values = log_values(made, made.layers, log_leaves(made, Cases(1, {})), above(made, question.outer), np)
@@ -138,19 +138,19 @@ class MaximizedCircuit(CircuitEngine):
             "optimal",
             log10=log / math.log(10),
             assignment={model.names[v]: model.label(v, int(states[v])) for v in sorted(question.outer)},
-            seconds={"plan": began - self.asking.started, "run": time.perf_counter() - began},
+            seconds={"plan": began - self.request.started, "run": time.perf_counter() - began},
             peak_rss_bytes=peak_rss_bytes(),
         )
-        return evaluated(self.asking, found)
+        return evaluated(self.request, found)
 
 
 class OuterCircuitEngine(MaximizedCircuit):
     """The same in turns with a sweep; where a time is given, bounds have a look first, and then ask for it."""
 
-    def bid(self) -> Bid:
+    def estimate(self) -> Estimate:
         """Return the price of compiling loops, or the reason why the engine cannot answer."""
         return (
             ("bounds are tried first, because a time was given")
-            if self.asking.effort.time is not None
-            else super().bid()
+            if self.request.effort.time is not None
+            else super().estimate()
         )

@@ -1,4 +1,4 @@
-"""The interface of an engine: it bids for a question, and answers it in turns."""
+"""The interface of an engine: it estimates its time for a question, and answers in time slices."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from typing import Protocol, runtime_checkable
 
 from ....records import dataclass
 from ..running import Answer
-from .offers import Bid, Certainty, EnginePrice
+from .engine_options import Certainty, EnginePrice, Estimate
 
 Stop = Callable[[], bool]
 """Returns whether to end, because another engine answered first."""
 
 
 @dataclass(frozen=True)
-class Unfinished:
-    """How a turn ended without an answer.
+class TurnEnded:
+    """How a time slice ended without an answer.
 
     Parameters
     ----------
     why : str
         In a few words, after "ended".
     hopeless : bool
-        Whether more turns are of no use.
+        Whether more time slices are of no use.
     note : str
         A note for the caller.
     advice : str
@@ -41,15 +41,15 @@ class Unfinished:
 class Engine(Protocol):
     """One way to answer one question, which can be gone on with."""
 
-    def bid(self) -> Bid:
+    def estimate(self) -> Estimate:
         """Return the predicted price, found with little work, or the reason why the engine cannot answer."""
         ...
 
-    def better_price(self, aim: Certainty) -> Bid:
+    def better_price(self, aim: Certainty) -> Estimate:
         """Return a price that is as certain as that."""
         ...
 
-    def run(self, seconds: float, stop: Stop) -> Answer | Unfinished:
+    def run(self, seconds: float, stop: Stop) -> Answer | TurnEnded:
         """Run for about ``seconds`` CPU seconds; infinite means until the end.
 
         Raises

@@ -8,13 +8,13 @@ from typing import Final
 from ....records import dataclass
 from ....tasks.counting.ganak import ganak_folder
 from ..question import Question
-from .asking import Asking
 from .engine import Engine
-from .offers import EARLY, GANAK, ROWS, SWEEP
+from .engine_options import EARLY, GANAK, ROWS, SWEEP
 from .option_effects import DEVICES, PLANNING, PROOFS, WORKERS
+from .request import Request
 from .sweep_engine import SweepEngine
 
-Make = Callable[[Asking, SweepEngine], Engine]
+Make = Callable[[Request, SweepEngine], Engine]
 
 
 @dataclass(frozen=True)
@@ -53,52 +53,52 @@ class EngineKind:
         return self.installed() or method == self.name
 
 
-def _early_rows(asking: Asking, sweep: SweepEngine) -> Engine:
+def _early_rows(request: Request, sweep: SweepEngine) -> Engine:
     from .row_engines import EarlyRows
 
-    return EarlyRows(asking)
+    return EarlyRows(request)
 
 
-def _rows(asking: Asking, sweep: SweepEngine) -> Engine:
+def _rows(request: Request, sweep: SweepEngine) -> Engine:
     from .row_engines import RowTrial
 
-    return RowTrial(asking, sweep)
+    return RowTrial(request, sweep)
 
 
-def _search(asking: Asking, sweep: SweepEngine) -> Engine:
+def _search(request: Request, sweep: SweepEngine) -> Engine:
     from .sum_engines import SearchEngine
 
-    return SearchEngine(asking)
+    return SearchEngine(request)
 
 
-def _ganak(asking: Asking, sweep: SweepEngine) -> Engine:
+def _ganak(request: Request, sweep: SweepEngine) -> Engine:
     from .sum_engines import GanakEngine
 
-    return GanakEngine(asking)
+    return GanakEngine(request)
 
 
-def _diagrams(asking: Asking, sweep: SweepEngine) -> Engine:
+def _diagrams(request: Request, sweep: SweepEngine) -> Engine:
     from .sum_engines import DiagramEngine
 
-    return DiagramEngine(asking)
+    return DiagramEngine(request)
 
 
-def _circuit(asking: Asking, sweep: SweepEngine) -> Engine:
+def _circuit(request: Request, sweep: SweepEngine) -> Engine:
     from .circuit_engine import CircuitEngine
 
-    return CircuitEngine(asking)
+    return CircuitEngine(request)
 
 
-def _outer_circuit(asking: Asking, sweep: SweepEngine) -> Engine:
+def _outer_circuit(request: Request, sweep: SweepEngine) -> Engine:
     from .circuit_engine import OuterCircuitEngine
 
-    return OuterCircuitEngine(asking)
+    return OuterCircuitEngine(request)
 
 
-def _bounds(asking: Asking, sweep: SweepEngine) -> Engine:
+def _bounds(request: Request, sweep: SweepEngine) -> Engine:
     from .bounds_engine import BoundsEngine
 
-    return BoundsEngine(asking, sweep)
+    return BoundsEngine(request, sweep)
 
 
 _SUMS: Final = frozenset(("partition", "count"))
@@ -140,11 +140,11 @@ ENGINES: Final = (
 class EnginesOf(dict[str, Engine]):
     """The engines that answer a question, by name, made when they are first asked for."""
 
-    def __init__(self, asking: Asking) -> None:
+    def __init__(self, request: Request) -> None:
         super().__init__()
-        self.asking, self.sweep = asking, SweepEngine(asking)
-        self.kinds = {kind.name: kind for kind in ENGINES if kind.answers(asking.question, asking.effort.method)}
+        self.request, self.sweep = request, SweepEngine(request)
+        self.kinds = {kind.name: kind for kind in ENGINES if kind.answers(request.question, request.effort.method)}
 
     def __missing__(self, name: str) -> Engine:
-        self[name] = self.kinds[name].make(self.asking, self.sweep)
+        self[name] = self.kinds[name].make(self.request, self.sweep)
         return self[name]

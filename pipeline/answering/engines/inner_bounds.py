@@ -40,11 +40,11 @@ from ...results.proof import Proof
 from ...results.result import Result
 from ..question import Question, question_of
 from ..question_sizes import spare_bytes
-from .asking import Asking
 from .circuit_engine import MaximizedCircuit
 from .left_question import options_of_left, sum_observed
 from .model_left import OuterFunctions
 from .outer_search import OuterSearch, outer_search
+from .request import Request
 from .strategy_policy import OuterPolicy
 
 # An optimum of one round takes at most this part of the time that is left; the first one, of all variables, that.
@@ -81,12 +81,12 @@ class InnerBounds:
 
     Parameters
     ----------
-    asking : Asking
+    request : Request
     why : str
         Why its sums are not exact.
     """
 
-    asking: Asking
+    request: Request
     why: str
     best: Result | None = None
     upper: float = math.inf
@@ -95,16 +95,16 @@ class InnerBounds:
     history: list[tuple[float, float | None, float | None]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        question = self.asking.question
+        question = self.request.question
         self.network = question.reduced[0]
         self.outer = OuterFunctions(question, self.network)
         self.names = frozenset([question.model.names[v] for v in self.outer.outer])
         self._uncompiled = ""
         self._cell_seconds, self._sums = 0.0, dict[tuple[int, bytes], float]()
-        policy, seconds = OuterPolicy.current(), self.asking.effort.time
+        policy, seconds = OuterPolicy.current(), self.request.effort.time
         seconds = policy.seconds if seconds is None else seconds
-        self._end = self.asking.started + seconds
-        self.until = self.asking.started + _BOUNDING_SHARE * seconds
+        self._end = self.request.started + seconds
+        self.until = self.request.started + _BOUNDING_SHARE * seconds
 
     def run(self) -> Result:
         """Let mini-buckets grow, and return the bounds on the best value.
@@ -145,14 +145,14 @@ class InnerBounds:
         self.until = self._end
         self._search_losses(tightest, 1.0)
         if not self.is_close:
-            self._climb(1.0, endless=self.asking.effort.time is not None)
+            self._climb(1.0, endless=self.request.effort.time is not None)
         return self._found()
 
     def _has_circuit(self) -> bool:
         """Whether a search of clauses that decides outer variables first is soon through; it has the best states."""
-        circuit = MaximizedCircuit(self.asking)
-        bid, seconds = circuit.bid(), OuterPolicy.current().circuit_share * (self.until - time.perf_counter())
-        if isinstance(bid, str) or bid.compiling_seconds > seconds:
+        circuit = MaximizedCircuit(self.request)
+        estimate, seconds = circuit.estimate(), OuterPolicy.current().circuit_share * (self.until - time.perf_counter())
+        if isinstance(estimate, str) or estimate.compiling_seconds > seconds:
             return False
         with suppress(BudgetError), self._if_compiled():
             found = circuit.run(seconds)
@@ -217,7 +217,7 @@ class InnerBounds:
     def _splits(self) -> Iterator[tuple[Partition, int]]:
         """Yield mini-buckets of growing size that fit in memory, with the number of buckets of inner variables."""
         dims, scopes = self.network.dims, self.network.scopes
-        order = depth_first_order(dims, scopes, seed=self.asking.options.seed)
+        order = depth_first_order(dims, scopes, seed=self.request.options.seed)
         inner = [v for v in order if self.outer.is_inner((v,))]
         split = (*inner, *[v for v in order if not self.outer.is_inner((v,))])
         before = -1
@@ -283,23 +283,23 @@ class InnerBounds:
         """Whether the bounds are as close as requested, or equal up to the rounding of logarithms."""
         if self.best is None or self.best.log10 is None or math.isinf(self.upper):
             return False
-        gap = self.asking.effort.gap
+        gap = self.request.effort.gap
         near = self.upper - self.best.log10 <= 2 * SAME_SHARE * (1 + abs(self.upper))
         return near or (gap is not None and relative_gap(self.best.log10, self.upper) <= gap)
 
     def _optimum(self, question: Question, part: float) -> Result:
         """Return an optimum, or the best that a part of the time finds."""
-        asking = self.asking
-        assert asking.ask is not None
+        request = self.request
+        assert request.ask is not None
         seconds = max(part * (self.until - time.perf_counter()), 0.1)
-        effort = ProofOptions(method=asking.effort.method, time=seconds)
-        found = asking.ask(question, options_of_left(asking.options), effort, None, None)
+        effort = ProofOptions(method=request.effort.method, time=seconds)
+        found = request.ask(question, options_of_left(request.options), effort, None, None)
         assert isinstance(found, Result)
         return found
 
     def _begin(self) -> None:
         """Begin with the states of a best assignment of all variables: their sum is above 0; no sum is above all."""
-        asked = self.asking.question
+        asked = self.request.question
         most = most_log10(asked.model, asked.soft.values(), {*self.outer.outer, *asked.hard})
         if most is not None:
             self.upper, self.above = most + SAME_SHARE, "the total"
@@ -310,7 +310,7 @@ class InnerBounds:
 
     def _take_best(self, share: float) -> None:
         """Take the states of the best assignment of all variables that a part of the time finds."""
-        asked = self.asking.question
+        asked = self.request.question
         with suppress(BudgetError, ModelError), self._if_compiled():  # hidden chance has no best states
             found = self._optimum(Question(with_links(asked.model), "optimum", asked.hard, asked.soft), share)
             self._take_states({name: state for name, state in (found.assignment or {}).items() if name in self.names})
@@ -319,7 +319,7 @@ class InnerBounds:
         """Take the sum of some states, if it is found."""
         if states:
             with suppress(BudgetError):
-                self._take(sum_observed(self.asking, states), states)
+                self._take(sum_observed(self.request, states), states)
 
     @cached_property
     def search_variables(self) -> frozenset[int]:
@@ -329,14 +329,14 @@ class InnerBounds:
     @cached_property
     def _memory(self) -> int:
         """Bytes that may be used beside what the question holds."""
-        return spare_bytes(self.asking.question, self.asking.options)
+        return spare_bytes(self.request.question, self.request.options)
 
     @cached_property
     def _search(self) -> OuterSearch | None:
         """The search for better states; None if a single sum takes too long for it."""
         network = self.network
         outer = sorted(self.search_variables)
-        return outer_search(network, outer, self._memory // 2, self.asking.options.seed)
+        return outer_search(network, outer, self._memory // 2, self.request.options.seed)
 
     def _climb(self, share: float, *, endless: bool = False, start: dict[int, int] | None = None) -> None:
         """Look for better states than some, or than the best ones, for a part of the time that is left."""
@@ -363,7 +363,7 @@ class InnerBounds:
 
     def _places(self, states: Mapping[str, str | int]) -> dict[int, int]:
         """Return states by their places in the network's domains."""
-        model, network, places = self.asking.question.model, self.network, {}
+        model, network, places = self.request.question.model, self.network, {}
         for v in self.search_variables:
             variable = network.variables[v]
             state = model.state_index(variable, states[model.names[variable]])
@@ -372,7 +372,7 @@ class InnerBounds:
 
     def _take_places(self, places: dict[int, int]) -> None:
         """Take the sum of states that are given by their places in the network's domains."""
-        model, network = self.asking.question.model, self.network
+        model, network = self.request.question.model, self.network
         states = {model.names[v]: model.label(v, int(network.domains[v][0])) for v in self.outer.outer}
         for v, place in places.items():
             variable = network.variables[v]
@@ -392,13 +392,13 @@ class InnerBounds:
 
     def _bound(self, above: float, by: str = "mini-buckets") -> None:
         """Take an upper bound, if it is the least so far, and tell of both."""
-        asking, outward = self.asking, above + SAME_SHARE * (1 + abs(above))
+        request, outward = self.request, above + SAME_SHARE * (1 + abs(above))
         if outward < self.upper:
             self.upper, self.above = outward, by
         lower = None if self.best is None else self.best.log10
-        self.history.append((time.perf_counter() - asking.started, lower, self.upper))
-        if asking.watch is not None:
-            asking.watch(lower, self.upper, by)
+        self.history.append((time.perf_counter() - request.started, lower, self.upper))
+        if request.watch is not None:
+            request.watch(lower, self.upper, by)
 
     def _take(self, summed: Result, states: dict[str, str | int]) -> None:
         """Remember states whose sum is the greatest so far."""
@@ -411,11 +411,11 @@ class InnerBounds:
         if not self.possible:
             return Result("mmap", "infeasible")
         found = self.best or Result("mmap", "bounded")
-        lower, gap = found.log10, self.asking.effort.gap
+        lower, gap = found.log10, self.request.effort.gap
         upper = self.upper if lower is None else max(self.upper, lower)
         # bounds that differ only by rounding outwards are equal
         closed = lower is not None and upper - lower <= 2 * SAME_SHARE * (1 + abs(upper))
-        spent = time.perf_counter() - self.asking.started
+        spent = time.perf_counter() - self.request.started
         proof = Proof(
             method=self.above if closed else "none",
             lower=lower,

@@ -16,14 +16,14 @@ from ...options import Options, ProofOptions
 from ...results.result import Result
 from ..prepared import Prepared
 from ..question import Question, question_of
-from .asking import Asking
 from .model_left import model_left
+from .request import Request
 
 # Tolerated difference between a sum and the maximised value, in log10, relative to their size.
 _LOG_TOLERANCE = 1e-8
 
 
-def answered_left(asking: Asking, prepared: Prepared) -> Result:
+def answered_left(request: Request, prepared: Prepared) -> Result:
     """Eliminate the inner variables of a question and answer what is left; an assignment is evaluated independently.
 
     Raises
@@ -34,24 +34,24 @@ def answered_left(asking: Asking, prepared: Prepared) -> Result:
         If the sum with the maximised variables observed differs from the maximised value.
     """
     start = time.perf_counter()
-    left, query = model_left(prepared), cast(ValueQuery, asking.question.query)
+    left, query = model_left(prepared), cast(ValueQuery, request.question.query)
     spent = time.perf_counter() - start
     if left is None:
         nothing = Result(query, "ok", value=0) if query == "count" else Result(query, "infeasible")
         return replace(nothing, plan=prepared.plan, seconds={"plan": prepared.seconds, "run": spent})
-    assert asking.ask is not None
-    found = asking.ask(
+    assert request.ask is not None
+    found = request.ask(
         question_of(left, QUERIES[query].left or query),
-        options_of_left(asking.options),
-        asking.effort,
-        asking.progress,
-        asking.watch,
+        options_of_left(request.options),
+        request.effort,
+        request.progress,
+        request.watch,
     )
     assert isinstance(found, Result)
     seconds = {**found.seconds, "plan": prepared.seconds + found.seconds.get("plan", 0.0)}
     seconds["run"] = spent + found.seconds.get("run", 0.0)
     found = replace(found, query=query, seconds=seconds, plan=found.plan or prepared.plan)
-    return evaluated(asking, found) if query == "mmap" else found
+    return evaluated(request, found) if query == "mmap" else found
 
 
 def options_of_left(options: Options) -> Options:
@@ -60,7 +60,7 @@ def options_of_left(options: Options) -> Options:
     return replace(options.without_folder(), order=order)
 
 
-def evaluated(asking: Asking, found: Result) -> Result:
+def evaluated(request: Request, found: Result) -> Result:
     """Sum over the others with the maximised variables observed, and say that this is the value.
 
     Raises
@@ -70,7 +70,7 @@ def evaluated(asking: Asking, found: Result) -> Result:
     """
     if found.assignment is None or found.log10 is None:
         return found
-    again = sum_observed(asking, found.assignment)
+    again = sum_observed(request, found.assignment)
     value = -math.inf if again.log10 is None else again.log10
     if not abs(value - found.log10) <= _LOG_TOLERANCE * max(1.0, abs(value)):
         raise InternalError(f"the decoded states have log10 {value}, {found.log10} the search reported")
@@ -78,7 +78,7 @@ def evaluated(asking: Asking, found: Result) -> Result:
     return replace(found, log10=value, seconds=seconds)
 
 
-def sum_observed(asking: Asking, states: Mapping[str, str | int]) -> Result:
+def sum_observed(request: Request, states: Mapping[str, str | int]) -> Result:
     """Return the sum over all other variables, with these states observed.
 
     Raises
@@ -86,10 +86,10 @@ def sum_observed(asking: Asking, states: Mapping[str, str | int]) -> Result:
     BudgetError
         If no engine finds it.
     """
-    question = asking.question
+    question = request.question
     observed = replace(question.model, evidence=question.hard).observe(states)
     summed = Question(question.model, "partition", observed, question.soft)
-    assert asking.ask is not None
-    found = asking.ask(summed, options_of_left(asking.options), ProofOptions(), None, None)
+    assert request.ask is not None
+    found = request.ask(summed, options_of_left(request.options), ProofOptions(), None, None)
     assert isinstance(found, Result)
     return found

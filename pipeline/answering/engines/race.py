@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 
 from ....records import dataclass
 from ....tasks.compiler.working_time import thread_seconds
-from .engine import Stop, Unfinished
+from .engine import Stop, TurnEnded
 
 T = TypeVar("T")
 
@@ -56,7 +56,7 @@ class Racer(Generic[T]):
     @property
     def has_answer(self) -> bool:
         """Whether it ended with an answer."""
-        return self.ended.is_set() and self._outcome is not None and not isinstance(self._outcome, Unfinished)
+        return self.ended.is_set() and self._outcome is not None and not isinstance(self._outcome, TurnEnded)
 
     def outcome(self) -> T:
         """Wait for the result of the thread.

@@ -12,85 +12,87 @@ from ...errors import BudgetError
 from ..prepared import ROWS_PER_SECOND, SHORT_PATIENCE, Prepared
 from ..row_trials import all_cells_seconds, before_all_cells, rows_refused, sampled_seconds, trial_beside
 from ..running import Answer, run_of, tried_in
-from .asking import Asking
-from .engine import Stop, Unfinished
-from .offers import ROWS, Bid, Certainty, EnginePrice
+from .engine import Stop, TurnEnded
+from .engine_options import ROWS, Certainty, EnginePrice, Estimate
+from .request import Request
 from .sweep_engine import SweepEngine
 
 _LOG: Final = logging.getLogger(__name__)
 
 
-def _tried(trial: Prepared, asking: Asking, notes: list[str]) -> Answer | Unfinished:
+def _tried(trial: Prepared, request: Request, notes: list[str]) -> Answer | TurnEnded:
     """Answer by rows within what the trial may take."""
     from ....tasks.rows.memory_account import RowsNoRoomError, TooMuchWorkError
 
     try:
-        return tried_in(asking.folder, trial, notes)
+        return tried_in(request.folder, trial, notes)
     except (RowsNoRoomError, TooMuchWorkError, BudgetError) as error:
         return _unfinished(trial, "took too long" if isinstance(error, TooMuchWorkError) else "did not fit memory")
 
 
-def _unfinished(trial: Prepared, ended: str) -> Unfinished:
-    return Unfinished(f"they {ended}", True, f"sparse tables were tried first ({trial.why_rows}), but they {ended}")
+def _unfinished(trial: Prepared, ended: str) -> TurnEnded:
+    return TurnEnded(f"they {ended}", True, f"sparse tables were tried first ({trial.why_rows}), but they {ended}")
 
 
 @dataclass
 class EarlyRows:
     """Rows where functions are large, for less work than making them dense takes, and for the time that is given."""
 
-    asking: Asking
+    request: Request
     trial: Prepared | None = None
 
-    def bid(self) -> Bid:
+    def estimate(self) -> Estimate:
         """Return the price of the joins."""
-        asking = self.asking
-        if asking.effort.method not in ("auto", "rows") or not asking.question.is_large:
-            return "functions are small" if asking.effort.method in ("auto", "rows") else "another method was requested"
-        self.trial = before_all_cells(asking.question, asking.resources, asking.seconds)
+        request = self.request
+        if request.effort.method not in ("auto", "rows") or not request.question.is_large:
+            return (
+                "functions are small" if request.effort.method in ("auto", "rows") else "another method was requested"
+            )
+        self.trial = before_all_cells(request.question, request.resources, request.seconds)
         if self.trial is None:
-            return rows_refused(asking.resources, stored=False) or "functions have many rows"
+            return rows_refused(request.resources, stored=False) or "functions have many rows"
         return EnginePrice(self.trial.most_work / ROWS_PER_SECOND, certainty="planned")
 
-    def better_price(self, aim: Certainty) -> Bid:
+    def better_price(self, aim: Certainty) -> Estimate:
         """Return the same."""
-        return self.bid()
+        return self.estimate()
 
-    def run(self, seconds: float, stop: Stop = bool) -> Answer | Unfinished:
+    def run(self, seconds: float, stop: Stop = bool) -> Answer | TurnEnded:
         """Join rows."""
         assert self.trial is not None
-        ended = _tried(self.trial, self.asking, [])
-        return Unfinished(ended.why, hopeless=True) if isinstance(ended, Unfinished) else ended
+        ended = _tried(self.trial, self.request, [])
+        return TurnEnded(ended.why, hopeless=True) if isinstance(ended, TurnEnded) else ended
 
 
 @dataclass
 class RowTrial:
     """Sparse tables over the tree of a planned sweep, for a small part of the sweep's predicted time."""
 
-    asking: Asking
+    request: Request
     sweep: SweepEngine
     expected: float | None = None
 
-    def bid(self) -> Bid:
+    def estimate(self) -> Estimate:
         """Return whether rows may be tried at all."""
-        return rows_refused(self.asking.resources, self.asking.has_stored_plan) or EnginePrice()
+        return rows_refused(self.request.resources, self.request.has_stored_plan) or EnginePrice()
 
-    def better_price(self, aim: Certainty) -> Bid:
+    def better_price(self, aim: Certainty) -> Estimate:
         """Return an unknown price."""
         return EnginePrice()
 
-    def run(self, seconds: float, stop: Stop = bool) -> Answer | Unfinished:
+    def run(self, seconds: float, stop: Stop = bool) -> Answer | TurnEnded:
         """Join as many rows as that allows.
 
         If samples expect more, the turn ends with a price, so that other engines get their time first.
         """
-        lengths, whole = self.asking.policy.lengths[ROWS], self.sweep.plan().plan
+        lengths, whole = self.request.policy.lengths[ROWS], self.sweep.plan().plan
         swept = 0.0 if whole is None else all_cells_seconds(whole)
         least = lengths.part * swept
         longest = max(lengths.priced_part, lengths.part) * swept * ROWS_PER_SECOND
-        most = longest if self.asking.patient else min(longest, SHORT_PATIENCE)
+        most = longest if self.request.patient else min(longest, SHORT_PATIENCE)
         trial = trial_beside(self.sweep.plan(), most)
         if trial is None:
-            return Unfinished("its sparse tables may have too many rows", hopeless=True)
+            return TurnEnded("its sparse tables may have too many rows", hopeless=True)
         from ....tasks.rows.memory_account import RowsNoRoomError
 
         if (expected := self.expected) is None:
@@ -100,19 +102,19 @@ class RowTrial:
                 return _unfinished(trial, "did not fit memory")
             why = f"{expected:.2g} s are expected"
             if expected > lengths.price_margin * least and expected * ROWS_PER_SECOND > most:
-                return Unfinished(why, hopeless=True)
+                return TurnEnded(why, hopeless=True)
             if expected > least:
-                return Unfinished(why, price=EnginePrice(expected, certainty="planned"))
+                return TurnEnded(why, price=EnginePrice(expected, certainty="planned"))
         allowed = min(max(least, lengths.price_margin * expected), max(seconds, least))
         trial = replace(trial, most_work=min(allowed * ROWS_PER_SECOND, most))
-        return _tried(trial, self.asking, self.asking.notes)
+        return _tried(trial, self.request, self.request.notes)
 
     def _expected(self, trial: Prepared, seconds: float) -> float:
         """Return the seconds of a trial, estimated from samples.
 
         If sampling would take too long, return the allowed seconds.
         """
-        lengths, plan = self.asking.policy.lengths[ROWS], trial.plan
+        lengths, plan = self.request.policy.lengths[ROWS], trial.plan
         assert plan is not None
         if not lengths.priced_part or len(plan.steps) * lengths.step_seconds > seconds:
             return seconds

@@ -23,9 +23,9 @@ from ..model_counting import SearchedSum
 from ..question_sizes import spare_bytes
 from ..running import Answer
 from ..sums import DiagramSum
-from .asking import Asking
-from .engine import Stop, Unfinished
-from .offers import GANAK, Bid, Certainty, EnginePrice
+from .engine import Stop, TurnEnded
+from .engine_options import GANAK, Certainty, EnginePrice, Estimate
+from .request import Request
 
 #: Nominal speeds of one core: uses of literals that a search looks at, 5 and 10 * 10^7 of two counts, and edges of
 #: diagrams, in a second.
@@ -62,32 +62,32 @@ def late_after(seconds: float, stop: Stop) -> Stop:
 class _SumEngine(ABC):
     """Common parts of both engines."""
 
-    asking: Asking
+    request: Request
 
     @cached_property
     def diagrams(self) -> DiagramSum:
         """The elimination on diagrams, which knows how a count is put together."""
-        asking = self.asking
-        question = asking.question.chained if asking.effort.method == "diagram" else asking.question
-        return DiagramSum(question, asking.options, question.reduced[0], asking.started)
+        request = self.request
+        question = request.question.chained if request.effort.method == "diagram" else request.question
+        return DiagramSum(question, request.options, question.reduced[0], request.started)
 
     @abstractmethod
-    def bid(self) -> Bid:
+    def estimate(self) -> Estimate:
         """Return the price of compiling loops, or the reason why the engine cannot answer."""
 
-    def better_price(self, aim: Certainty) -> Bid:
+    def better_price(self, aim: Certainty) -> Estimate:
         """Return the same: nobody knows more."""
-        return self.bid()
+        return self.estimate()
 
     def _charged(self, engine: str) -> float:
         """Return how many seconds a second of an engine of clauses counts; fewer if the model is a file of clauses."""
-        formula = self.asking.clauses.formula
-        return self.asking.policy.lengths[engine].charged if formula is not None and formula.pure else 1.0
+        formula = self.request.clauses.formula
+        return self.request.policy.lengths[engine].charged if formula is not None and formula.pure else 1.0
 
     def _keep_question(self) -> None:
         """Keep how it is asked in a run directory."""
-        if self.asking.folder is not None:
-            self.asking.folder.keep_question(self.asking.options, self.asking.effort)
+        if self.request.folder is not None:
+            self.request.folder.keep_question(self.request.options, self.request.effort)
 
 
 class SearchEngine(_SumEngine):
@@ -96,11 +96,11 @@ class SearchEngine(_SumEngine):
     @property
     def search(self) -> SearchedSum:
         """The search as far as it got."""
-        return self.asking.clauses
+        return self.request.clauses
 
-    def bid(self) -> Bid:
+    def estimate(self) -> Estimate:
         """Return whether the model is clauses or mostly zero."""
-        if self.asking.effort.method == "search":
+        if self.request.effort.method == "search":
             return EnginePrice()
         if not self.search.suits:
             return "the model neither consists of clauses nor is mostly zero"
@@ -108,23 +108,23 @@ class SearchEngine(_SumEngine):
             return "sums of finite costs may reach top"
         return replace(searching_price(), charged=self._charged("search"))
 
-    def run(self, seconds: float, stop: Stop = bool) -> Answer | Unfinished:
+    def run(self, seconds: float, stop: Stop = bool) -> Answer | TurnEnded:
         """Go on with the search."""
         from ....tasks.counting.count import CountNoRoomError
 
         self._keep_question()
-        if self.asking.effort.method == "search":
+        if self.request.effort.method == "search":
             return self._forced()
-        self.search.reserved_bytes = self.asking.reserved_bytes
+        self.search.reserved_bytes = self.request.reserved_bytes
         try:
             found = self.search.run(_WORK_PER_SECOND * seconds, late_after(seconds, stop))
         except CountNoRoomError:
-            return Unfinished("it does not fit memory", hopeless=True)
-        return Unfinished("its work was done") if found is None else found
+            return TurnEnded("it does not fit memory", hopeless=True)
+        return TurnEnded("its work was done") if found is None else found
 
     def _forced(self) -> Answer:
         if not self.diagrams.sums_all:
-            query = self.asking.question.query
+            query = self.request.question.query
             raise BudgetError(f"the {query} cannot be computed by search: sums of finite costs may reach top")
         return self.search.forced()
 
@@ -132,9 +132,9 @@ class SearchEngine(_SumEngine):
 class DiagramEngine(_SumEngine):
     """Bucket elimination on decision diagrams."""
 
-    def bid(self) -> Bid:
+    def estimate(self) -> Estimate:
         """Return whether there is memory for tables of the model."""
-        if self.asking.effort.method == "diagram":
+        if self.request.effort.method == "diagram":
             return EnginePrice()
         if not self.diagrams.fits:
             return "tables of the model do not fit memory"
@@ -143,23 +143,23 @@ class DiagramEngine(_SumEngine):
     @property
     def _unpriced(self) -> EnginePrice:
         """The seconds of compiling loops, and how turns compare with those of a search."""
-        asking = self.asking
-        charged = asking.policy.lengths["diagrams"].charged if max(asking.network.dims, default=1) <= 2 else 1.0
+        request = self.request
+        charged = request.policy.lengths["diagrams"].charged if max(request.network.dims, default=1) <= 2 else 1.0
         return replace(_unknown(*_ELIMINATING), charged=charged)
 
-    def run(self, seconds: float, stop: Stop = bool) -> Answer | Unfinished:
+    def run(self, seconds: float, stop: Stop = bool) -> Answer | TurnEnded:
         """Go on with the elimination."""
         self._keep_question()
-        if self.asking.effort.method == "diagram":
+        if self.request.effort.method == "diagram":
             return self.diagrams.forced()
-        self.diagrams.reserved_bytes = self.asking.reserved_bytes
+        self.diagrams.reserved_bytes = self.request.reserved_bytes
         edges = _EDGES_PER_SECOND * seconds if math.isfinite(seconds) else math.inf
         found = self.diagrams.run(edges, late_after(seconds, stop))
         if found is None:
             # from the first sum on it is known what the others take: then it has a price, by which others have turns
             left = EnginePrice(self.diagrams.seconds_left, certainty="planned")
             price = left if left.known else self._unpriced
-            return Unfinished(f"they {self.diagrams.failure}", hopeless=self.diagrams.hopeless, price=price)
+            return TurnEnded(f"they {self.diagrams.failure}", hopeless=self.diagrams.hopeless, price=price)
         return found
 
 
@@ -167,16 +167,16 @@ class DiagramEngine(_SumEngine):
 class GanakEngine(_SumEngine):
     """Components of clauses, counted by Ganak in time slices."""
 
-    def bid(self) -> Bid:
+    def estimate(self) -> Estimate:
         """Return whether Ganak is installed, and the model is clauses or mostly zero.
 
         It has no price, as its time cannot be predicted. Tables of many weights become many clauses, for which it takes
         several times as long as a sweep: there it makes no offer.
         """
-        forced = self.asking.effort.method == GANAK
+        forced = self.request.effort.method == GANAK
         if ganak_folder() is None:
             return f"Ganak is not installed: {install_hint('counters')}"
-        clauses = self.asking.clauses
+        clauses = self.request.clauses
         if not (forced or clauses.suits):
             return "the model neither consists of clauses nor is mostly zero"
         if clauses.formula is None:
@@ -185,7 +185,7 @@ class GanakEngine(_SumEngine):
             return "sums of finite costs may reach top"
         return EnginePrice(charged=self._charged(GANAK))
 
-    def run(self, seconds: float, stop: Stop = bool) -> Answer | Unfinished:
+    def run(self, seconds: float, stop: Stop = bool) -> Answer | TurnEnded:
         """Go on with the count.
 
         Raises
@@ -199,11 +199,11 @@ class GanakEngine(_SumEngine):
             found = self._process.run(seconds, stop)
         except GanakError as error:
             vars(self).pop("_process")  # a further turn starts anew, within the memory of that turn
-            if self.asking.effort.method == GANAK:
+            if self.request.effort.method == GANAK:
                 raise BudgetError(f"Ganak ended without an answer: {error}; try a larger --memory") from None
-            return Unfinished(f"it ended without an answer: {error}", hopeless=True)
+            return TurnEnded(f"it ended without an answer: {error}", hopeless=True)
         if found is None:
-            return Unfinished("another engine answered first" if stop() else "its time slice was over")
+            return TurnEnded("another engine answered first" if stop() else "its time slice was over")
         return self._answer(found, planned)
 
     def close(self) -> None:
@@ -211,41 +211,41 @@ class GanakEngine(_SumEngine):
         if "_process" in vars(self):
             self._process.close()
 
-    def _answer(self, found: float, planned: float) -> Answer | Unfinished:
+    def _answer(self, found: float, planned: float) -> Answer | TurnEnded:
         """Check a count or a sum against its bound, and return the answer with the probability that it is wrong."""
         weighted = _Weighted.of(self._formula)
         if isinstance(found, int):
-            result = self.asking.clauses.result_of(found, 0.0)
+            result = self.request.clauses.result_of(found, 0.0)
         elif 0.0 < found < 2.0**_LOWEST_BIT:
-            return Unfinished("the sum is too small for a float", hopeless=True)
+            return TurnEnded("the sum is too small for a float", hopeless=True)
         else:
             mantissa, exponent = math.frexp(found)
             log = math.log(mantissa) + math.log(2.0) * (exponent - weighted.shift) if found else -math.inf
             if log > weighted.log_bound + 1e-9 * max(1.0, abs(weighted.log_bound)):
                 raise InternalError("the sum of weights exceeds the product of their sums")
-            result = self.asking.clauses.result_of(0, log + weighted.log_scale if found else log)
+            result = self.request.clauses.result_of(0, log + weighted.log_scale if found else log)
         wrong = (_COMPONENTS_PER_SECOND * max(self._process.seconds, 1.0)) ** 2 * 2.0**-_HASH_BITS
         note = (
             f"Ganak counted; it recognises known components by hashes of {_HASH_BITS} bits, and is wrong with a "
             f"probability below {wrong:.0e}"
         )
-        seconds = {"plan": planned - self.asking.started, "run": time.perf_counter() - planned}
+        seconds = {"plan": planned - self.request.started, "run": time.perf_counter() - planned}
         return replace(result, notes=(note,), seconds=seconds, peak_rss_bytes=peak_rss_bytes())
 
     @property
     def _formula(self) -> Formula:
-        formula = self.asking.clauses.formula
+        formula = self.request.clauses.formula
         assert formula is not None
         return formula
 
     @cached_property
     def _process(self) -> GanakProcess:
-        asking, formula = self.asking, self._formula
+        request, formula = self.request, self._formula
         clauses = [[_dimacs(literal) for literal in clause] for clause in formula.clauses]
         counted = [k + 1 for k, v in enumerate(formula.owners) if v not in formula.hidden]
-        n, weights, seed = len(formula.owners), None, asking.options.seed
-        memory = max(spare_bytes(asking.question, asking.options) - asking.reserved_bytes, 0)
-        if asking.network.query == "partition":
+        n, weights, seed = len(formula.owners), None, request.options.seed
+        memory = max(spare_bytes(request.question, request.options) - request.reserved_bytes, 0)
+        if request.network.query == "partition":
             weighted = _Weighted.of(formula)
             weights = dict(weighted.weights)
             for factor in weighted.factors:  # a variable that is always true carries a constant factor

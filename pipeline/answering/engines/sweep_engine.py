@@ -31,9 +31,9 @@ from ..prepared import Prepared, prepare
 from ..question_sizes import is_whole, spare_bytes
 from ..row_trials import all_cells_seconds, in_slices
 from ..running import Answer, in_run_folder, in_temporary_folder, planned_in, written
-from .asking import Asking
-from .engine import Stop, Unfinished
-from .offers import Bid, Certainty, Device, EnginePrice
+from .engine import Stop, TurnEnded
+from .engine_options import Certainty, Device, EnginePrice, Estimate
+from .request import Request
 
 #: Assignments up to which the first sweep of a count proves it.
 _ONE_SWEEP_BITS = 30
@@ -59,30 +59,30 @@ class _EndedError(Exception):
 class SweepEngine:
     """A question as a sweep, which is priced better and better before it runs."""
 
-    asking: Asking
+    request: Request
     prepared: Prepared | None = None
     in_folder: bool = True
     why_host: str = ""
 
-    def bid(self) -> Bid:
+    def estimate(self) -> Estimate:
         """Price the buckets of an order that is found at once."""
-        asking = self.asking
-        if asking.is_trivial or asking.has_stored_plan:
+        request = self.request
+        if request.is_trivial or request.has_stored_plan:
             return EnginePrice(0.0, certainty="planned")
-        if not self._may_bound and (needed := CELL_BYTES * self._cells_left) > asking.resources.host_bytes:
-            gone = len(asking.network.dims) - len(self._last(asking.network))
+        if not self._may_bound and (needed := CELL_BYTES * self._cells_left) > request.resources.host_bytes:
+            gone = len(request.network.dims) - len(self._last(request.network))
             return self._advised(
                 BudgetError(
                     f"the problem that remains once {gone} variables are eliminated needs {format_bytes(needed)}, "
-                    f"allowed {format_bytes(asking.resources.host_bytes)}; try a larger --memory"
+                    f"allowed {format_bytes(request.resources.host_bytes)}; try a larger --memory"
                 )
             )
-        cells, policy = self._first_cells, asking.policy
+        cells, policy = self._first_cells, request.policy
         one = cells / policy.saved_by_trees / Rates().cells_per_second
-        hopeless = one > policy.most_saved * policy.patience_seconds and asking.options.gpus is None
+        hopeless = one > policy.most_saved * policy.patience_seconds and request.options.gpus is None
         # a single sweep is too long already: then the number of sweeps, which takes long to predict, is of no interest
         seconds = one if hopeless else self._sweeps(Rates()) * one
-        if not is_whole(asking.question, asking.options, cells, policy.largest_part):
+        if not is_whole(request.question, request.options, cells, policy.largest_part):
             seconds *= policy.sliced_overhead
         seconds += self._wide_cells * policy.table_cell_seconds + self._seconds_left
         rates = self._device_rates
@@ -94,19 +94,19 @@ class SweepEngine:
     @property
     def _least_cells(self) -> float:
         """Return the cells that the largest step of any sweep has at least."""
-        network = self.asking.network
+        network = self.request.network
         return math.ldexp(1.0, min(least_width(len(network.dims), network.scopes) + 1, _MOST_BITS))
 
     @cached_property
     def _first_cells(self) -> float:
         """Cells of the buckets of an order that is found at once."""
-        network = self.asking.network
-        return sweep_cells(network.dims, network.scopes, self.asking.options.seed, self._last(network))
+        network = self.request.network
+        return sweep_cells(network.dims, network.scopes, self.request.options.seed, self._last(network))
 
     @cached_property
     def _cells_left(self) -> int:
         """Cells of the tables over the outer variables that remain, in any order, once all others are eliminated."""
-        network = self.asking.network
+        network = self.request.network
         if not (last := self._last(network)):
             return 0
         return cells_left(network.dims, network.scopes, last)
@@ -114,9 +114,9 @@ class SweepEngine:
     @property
     def _seconds_left(self) -> float:
         """Predicted seconds until the remaining tables are a model of their own."""
-        return self._cells_left * self.asking.policy.cell_left_seconds
+        return self._cells_left * self.request.policy.cell_left_seconds
 
-    def better_price(self, aim: Certainty) -> Bid:
+    def better_price(self, aim: Certainty) -> Estimate:
         """Price the tree of a short search, or plan."""
         if aim == "searched" and self.prepared is None:
             return self._searched_price()
@@ -124,12 +124,12 @@ class SweepEngine:
             self._refuse_late()
             return self._price_of(self.plan())
         except BudgetError as error:
-            return EnginePrice(self.asking.seconds, certainty="planned") if self._may_bound else self._advised(error)
+            return EnginePrice(self.request.seconds, certainty="planned") if self._may_bound else self._advised(error)
 
     def plan(self) -> Prepared:
         """Plan the sweep, once."""
         if self.prepared is None:
-            resources = self.asking.resources
+            resources = self.request.resources
             if self._is_over_before_a_device_starts:
                 with suppress(BudgetError):
                     self.prepared = self._planned(resources.without_devices())
@@ -138,26 +138,26 @@ class SweepEngine:
         return self.prepared
 
     def _planned(self, resources: Resources) -> Prepared:
-        asking = self.asking
-        if asking.folder is not None and self.in_folder:
-            return planned_in(asking.folder, resources.asked, asking.patient)
-        return prepare(asking.question, resources, patient=asking.patient)
+        request = self.request
+        if request.folder is not None and self.in_folder:
+            return planned_in(request.folder, resources.asked, request.patient)
+        return prepare(request.question, resources, patient=request.patient)
 
     @property
     def _is_over_before_a_device_starts(self) -> bool:
         """Whether this machine's cores are through before a device has loaded its libraries."""
-        asking, policy, starting = self.asking, self.asking.policy, self.asking.policy.device_start_seconds
-        by_rows = asking.options.representation == "rows" or asking.question.outer is not None
-        if by_rows or asking.is_trivial or asking.has_stored_plan or not asking.resources.device_sleeps:
+        request, policy, starting = self.request, self.request.policy, self.request.policy.device_start_seconds
+        by_rows = request.options.representation == "rows" or request.question.outer is not None
+        if by_rows or request.is_trivial or request.has_stored_plan or not request.resources.device_sleeps:
             return False
         # even over the best of trees the cores take longer than a device takes to start, which then sweeps in no time
         if self._sweeps(Rates()) * self._first_cells / policy.most_saved / Rates().cells_per_second > starting:
             return False
-        price = self.bid()
+        price = self.estimate()
         assert isinstance(price, EnginePrice)
         return (self._searched_price() if price.device == "gpu" else price).device == "host"
 
-    def run(self, seconds: float, stop: Stop = bool) -> Answer | Unfinished:
+    def run(self, seconds: float, stop: Stop = bool) -> Answer | TurnEnded:
         """Sweep to the end; where a device runs out of memory all the same, again within half of it.
 
         If the first sweep of a count shows that all sweeps would take more than ``seconds``, the count ends there with
@@ -166,11 +166,11 @@ class SweepEngine:
         try:
             return self._run(stop, seconds)
         except _EndedError:
-            return Unfinished("another engine answered first", hopeless=True)
+            return TurnEnded("another engine answered first", hopeless=True)
         except MorePrimesError as error:
             return self._repriced(*error.args)
 
-    def _repriced(self, primes: int) -> Unfinished:
+    def _repriced(self, primes: int) -> TurnEnded:
         """Price a count again after its number of primes became known."""
         assert self.prepared is not None
         assert self.prepared.plan is not None
@@ -180,68 +180,68 @@ class SweepEngine:
         prices = replace(self.prepared.prices, chosen=with_primes(self.prepared.plan, primes))
         self.prepared = replace(self.prepared, prices=prices, most_primes=math.inf)
         why = f"the count takes {primes} primes, {before} were predicted"
-        return Unfinished(why, price=self._price_of(self.prepared))
+        return TurnEnded(why, price=self._price_of(self.prepared))
 
     def _run(self, stop: Stop, seconds: float) -> Answer:
-        asking = self.asking
+        request = self.request
 
         def look(swept: SweptShare) -> None:
             if stop():
                 raise _EndedError
-            if asking.progress is not None:
-                asking.progress(swept)
+            if request.progress is not None:
+                request.progress(swept)
 
-        progress = look if stop is not bool else asking.progress
-        if asking.question.outer is not None:
+        progress = look if stop is not bool else request.progress
+        if request.question.outer is not None:
             return self._left()
         prepared = self.plan()
-        if asking.folder is not None and self.in_folder:
-            return in_run_folder(asking.folder, prepared, progress)
+        if request.folder is not None and self.in_folder:
+            return in_run_folder(request.folder, prepared, progress)
         prepared = replace(prepared, most_primes=_primes_within(prepared.plan, seconds))
         begun = time.perf_counter()
         while True:
             try:
-                found = in_slices(prepared, lambda once: in_temporary_folder(once, progress, asking.notes))
+                found = in_slices(prepared, lambda once: in_temporary_folder(once, progress, request.notes))
                 if self.why_host:
                     AVOIDED_START.seconds += time.perf_counter() - begun
                 return found
             except MemoryError as error:
                 resources = with_less_device_memory(prepared.plan, prepared.resources, error)
                 within = resources.asked.gpu_memory
-                asking.notes.append(
+                request.notes.append(
                     f"the device ran out of memory ({error}); the query was planned again within {within}"
                 )
-                prepared = self.prepared = prepare(asking.question, resources, patient=asking.patient)
+                prepared = self.prepared = prepare(request.question, resources, patient=request.patient)
 
     def _left(self) -> Answer:
         """Eliminate the inner variables and answer what is left; a run directory keeps the answer."""
-        folder = self.asking.folder
+        folder = self.request.folder
         if folder is None:
             return self._answered_left()
         if not folder.is_used:  # bounds may answer before there is a plan
-            folder.keep_question(self.asking.options, self.asking.effort)
+            folder.keep_question(self.request.options, self.request.effort)
         return written(folder, self._answered_left)
 
     def _answered_left(self) -> Answer:
         from .left_question import answered_left
 
-        asking = self.asking
+        request = self.request
         try:
             self._refuse_late()
             prepared = self.plan()
-            if self._may_bound and prepared.plan is not None and prepared.plan.seconds > asking.seconds:
-                raise BudgetError(f"the sum takes {prepared.plan.seconds:.3g} s, allowed {asking.seconds:.3g} s")
-            return answered_left(asking, prepared)
+            if self._may_bound and prepared.plan is not None and prepared.plan.seconds > request.seconds:
+                raise BudgetError(f"the sum takes {prepared.plan.seconds:.3g} s, allowed {request.seconds:.3g} s")
+            return answered_left(request, prepared)
         except BudgetError as error:
             if not self._may_bound:
                 raise BudgetError(self._advised(error)) from None
             from .inner_bounds import InnerBounds
 
-            return InnerBounds(asking, str(error)).run()
+            return InnerBounds(request, str(error)).run()
 
     def _advised(self, error: BudgetError) -> str:
         """Return the reason why a sweep was refused, and for marginal MAP an option that would answer nevertheless."""
-        is_mmap = self.asking.question.query == "mmap"
+        is_mmap = self.request.question.query == "mmap"
         return f"{error}; --time gives a lower and an upper bound instead" if is_mmap else str(error)
 
     def _refuse_late(self) -> None:
@@ -252,22 +252,22 @@ class SweepEngine:
         BudgetError
             With both numbers.
         """
-        allowed = self.asking.seconds
+        allowed = self.request.seconds
         if not self._may_bound or self.prepared is not None or not math.isfinite(allowed):
             return
-        price = self.bid()
+        price = self.estimate()
         assert isinstance(price, EnginePrice)
-        if price.seconds > self.asking.policy.most_saved * allowed:
+        if price.seconds > self.request.policy.most_saved * allowed:
             raise BudgetError(f"the sum would take about {price.seconds:.2g} s, allowed {allowed:.3g} s")
 
     @property
     def _may_bound(self) -> bool:
         """Whether marginal MAP may be answered by two bounds."""
-        return self.asking.question.query == "mmap" and self.asking.effort.limited
+        return self.request.question.query == "mmap" and self.request.effort.limited
 
     def _last(self, network: Network) -> frozenset[int]:
         """Return a network's variables that are eliminated after all others."""
-        outer = self.asking.question.outer or frozenset()
+        outer = self.request.question.outer or frozenset()
         return frozenset([local for v, local in network.local.items() if v in outer])
 
     def _sweeps(self, rates: Rates) -> float:
@@ -280,17 +280,17 @@ class SweepEngine:
     @cached_property
     def _primes(self) -> int:
         """Modulo how many primes a count is expected to be swept after its first sweep."""
-        bits = ordered_sum(map(math.log2, self.asking.network.dims))
-        if self.asking.question.query != "count" or bits <= _ONE_SWEEP_BITS:
+        bits = ordered_sum(map(math.log2, self.request.network.dims))
+        if self.request.question.query != "count" or bits <= _ONE_SWEEP_BITS:
             return 0
         from ...queries.counting import most_primes
 
-        return min(most_primes(bits * math.log(2)), expected_primes(self.asking.network))
+        return min(most_primes(bits * math.log(2)), expected_primes(self.request.network))
 
     @property
     def _wide_cells(self) -> int:
         """Cells of tables that are made of rows, such as long clauses."""
-        network = self.asking.network
+        network = self.request.network
         functions = network.model.functions
         return sum(
             math.prod([network.dims[v] for v in leaf.scope])
@@ -305,32 +305,34 @@ class SweepEngine:
         A process that asks again and again starts its device once its cores took as long as the start: it spends at
         most twice what it would spend if it knew the number of its questions.
         """
-        if not self.asking.resources.device_sleeps:
+        if not self.request.resources.device_sleeps:
             return 0.0
-        return max(self.asking.policy.device_start_seconds - AVOIDED_START.seconds, 0.0)
+        return max(self.request.policy.device_start_seconds - AVOIDED_START.seconds, 0.0)
 
     @property
     def _device_rates(self) -> Rates:
-        return gpu_rates(MIN_PLUS if self.asking.network.query == "optimum" else SUM_PRODUCT)
+        return gpu_rates(MIN_PLUS if self.request.network.query == "optimum" else SUM_PRODUCT)
 
     def _cheaper(self, here: float, there: float, nbytes: int, certainty: Certainty) -> EnginePrice:
         """Return the price on this machine's cores, or on its device if that is lower."""
         there += self._device_start_seconds
-        if self.asking.options.gpus is None or here <= there:
+        if self.request.options.gpus is None or here <= there:
             return EnginePrice(here, nbytes, certainty)
         return EnginePrice(there, 0, certainty, "gpu")
 
     def _searched_price(self) -> EnginePrice:
-        asking = self.asking
-        network, _ = asking.question.chained.reduced  # as it is planned
+        request = self.request
+        network, _ = request.question.chained.reduced  # as it is planned
         dims, scopes, last = tuple(network.dims), tuple(map(tuple, network.scopes)), self._last(network)
-        short, seed = asking.policy.short_search_seconds, asking.options.seed
-        found, policy = _searched(dims, scopes, last, seed, short, Rates()), asking.policy
+        short, seed = request.policy.short_search_seconds, request.options.seed
+        found, policy = _searched(dims, scopes, last, seed, short, Rates()), request.policy
         seconds = self._sweeps(Rates()) * found.seconds + self._seconds_left
-        if asking.options.memory is not None and found.nbytes > (spare := spare_bytes(asking.question, asking.options)):
+        if request.options.memory is not None and found.nbytes > (
+            spare := spare_bytes(request.question, request.options)
+        ):
             seconds *= policy.sliced_times(found.largest_bytes, spare)
         there = math.inf
-        if asking.options.gpus is not None:
+        if request.options.gpus is not None:
             rates = self._device_rates
             there = self._sweeps(rates) * _searched(dims, scopes, last, seed, short, rates).seconds
         planning = max(found.spent, policy.planning_part * seconds)

@@ -2,9 +2,9 @@
 
 Two engines whose prices are not known, and a sweep of four seconds. Half of its price may be spent on the engines:
 
->>> from .offers import EnginePrice, Wishes, strategy_of
->>> bids = {"search": EnginePrice, "diagrams": EnginePrice, "sweep": lambda: EnginePrice(4.0, certainty="planned")}
->>> account = TurnAccount.of(strategy_of("partition", Wishes(), bids))
+>>> from .engine_options import EnginePrice, EngineLimits, strategy_of
+>>> estimates = {"search": EnginePrice, "diagrams": EnginePrice, "sweep": lambda: EnginePrice(4.0, certainty="planned")}
+>>> account = TurnAccount.of(strategy_of("partition", EngineLimits(), estimates))
 >>> while (move := account.next()).engine != "sweep":
 ...     print(move)
 ...     account.enter(move, move.seconds)
@@ -24,7 +24,7 @@ from math import inf, isfinite
 from typing import Final, Literal
 
 from ....records import dataclass
-from .offers import EARLY, SWEEP, Certainty, EnginePrice, Offer, Strategy
+from .engine_options import EARLY, SWEEP, Certainty, EngineOption, EnginePrice, Strategy
 from .strategy_policy import StrategyPolicy
 
 Kind = Literal["turn", "price", "race", "finish"]
@@ -67,7 +67,7 @@ class Move:
 class _Standing:
     """An offer, the seconds spent so far, whether it still has to bid, and the reason why it was given up."""
 
-    offer: Offer
+    offer: EngineOption
     price: EnginePrice
     spent: float = 0.0
     turns: int = 0
@@ -114,7 +114,7 @@ class TurnAccount:
     def of(cls, strategy: Strategy) -> TurnAccount:
         """Begin."""
         offers = strategy.offers
-        standings = {offer.engine: _Standing(offer, offer.price, unasked=offer.bids_late) for offer in offers}
+        standings = {offer.engine: _Standing(offer, offer.price, unasked=offer.estimates_late) for offer in offers}
         return cls(standings, strategy.policy, strategy.policy.quick_seconds[strategy.query])
 
     @property

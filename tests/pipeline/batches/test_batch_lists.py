@@ -18,7 +18,7 @@ import pytest
 
 import bucketflow
 from bucketflow.cluster.connect import local_client
-from bucketflow.pipeline.answering.door import is_searched
+from bucketflow.pipeline.answering.answer_question import is_searched
 from bucketflow.pipeline.answering.question import question_of
 from bucketflow.pipeline.batches import answering, pricing
 from bucketflow.pipeline.batches.batch import packs

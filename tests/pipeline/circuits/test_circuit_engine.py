@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 import bucketflow
 from bucketflow import Function, Marginals, Model, Result
-from bucketflow.pipeline.answering.door import solved
+from bucketflow.pipeline.answering.answer_question import solved
 from bucketflow.pipeline.answering.question import question_of
 from bucketflow.pipeline.assignments.draw_sources import draw_source, drawn_from_circuit
 from bucketflow.pipeline.options import Options, ProofOptions

@@ -17,8 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bucketflow.cluster.pool import SerialPool
-from bucketflow.pipeline.answering import helpers as helpers_module
-from bucketflow.pipeline.answering.helpers import Helpers
+from bucketflow.pipeline.answering import proof_workers as helpers_module
+from bucketflow.pipeline.answering.proof_workers import ProofWorkers
 from bucketflow.pipeline.cost_networks.cost_network import CostNetwork, CostTable
 from bucketflow.pipeline.machine.resources import Resources
 from bucketflow.pipeline.options import Options
@@ -100,12 +100,12 @@ def helped(network: CostNetwork, method: str, hands: Inline) -> Portfolio:
     """A portfolio that does nothing itself but preparing; helpers do the rest."""
     portfolio = Portfolio(network, None, method, ProofLimits(MEMORY))
     portfolio.prepare(0)
-    helpers = Helpers(portfolio, Resources(Options()))
+    proof_workers = ProofWorkers(portfolio, Resources(Options()))
     if not portfolio.incumbent.done:
-        helpers.start(hands)
+        proof_workers.start(hands)
     while not portfolio.incumbent.done:
-        helpers._exchange(hands)
-    helpers.close()
+        proof_workers._exchange(hands)
+    proof_workers.close()
     return portfolio
 
 
@@ -162,14 +162,14 @@ def test_slices_that_hold_nothing_better_are_never_run() -> None:
     network = CostNetwork((4,) * 10, tuple(tables))
     portfolio = Portfolio(network, None, "search", ProofLimits(MEMORY, prune=False))
     portfolio.prepare()
-    helpers = Helpers(portfolio, Resources(Options()))
-    helpers.start(hands := Inline(1))
+    proof_workers = ProofWorkers(portfolio, Resources(Options()))
+    proof_workers.start(hands := Inline(1))
     while not portfolio.incumbent.done:
-        helpers._exchange(hands)
-    helpers.close()
+        proof_workers._exchange(hands)
+    proof_workers.close()
     assert portfolio.incumbent.outcome().proved
-    assert helpers.turns < 4
-    assert helpers.unrun > 2
+    assert proof_workers.turns < 4
+    assert proof_workers.unrun > 2
 
 
 def test_the_portfolio_goes_on_while_workers_are_started(monkeypatch: pytest.MonkeyPatch, in_force: InForce) -> None:
@@ -189,14 +189,14 @@ def test_the_portfolio_goes_on_while_workers_are_started(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(helpers_module, "DaskPools", pools)
     in_force(helpers_module.HelperPolicy, started_seconds=0.0, report_seconds=0.0)
-    helpers = Helpers(portfolio, Resources(Options(workers=1)))
+    proof_workers = ProofWorkers(portfolio, Resources(Options(workers=1)))
     for _ in range(3):
-        helpers.look()
+        proof_workers.look()
     assert events == []
     may_open.set()
-    while not helpers.closed:
-        helpers.look()  # a pool without workers is none
-    helpers.close()  # as whoever began does in the end, and a sweep before it begins
+    while not proof_workers.closed:
+        proof_workers.look()  # a pool without workers is none
+    proof_workers.close()  # as whoever began does in the end, and a sweep before it begins
     assert events == ["opened", "closed"]
 
 
@@ -204,11 +204,11 @@ def test_a_slice_that_fails_leaves_the_portfolio_alone(caplog: pytest.LogCapture
     network = CostNetwork((3, 3), (CostTable((0, 1), np.arange(9.0).reshape(3, 3)[::-1].copy()),))
     portfolio = Portfolio(network, None, "search", ProofLimits(MEMORY, prune=False))
     portfolio.prepare()
-    helpers = Helpers(portfolio, Resources(Options()))
-    helpers.start(hands := Inline(1))
+    proof_workers = ProofWorkers(portfolio, Resources(Options()))
+    proof_workers.start(hands := Inline(1))
     hands.done, hands.tasks = [(0, MemoryError("a worker had none"))], []
-    helpers._exchange(hands)
-    assert helpers.closed
+    proof_workers._exchange(hands)
+    assert proof_workers.closed
     assert hands.closed
     assert not portfolio.incumbent.done
     assert "a worker had none" in caplog.text

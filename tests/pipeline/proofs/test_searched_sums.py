@@ -85,7 +85,7 @@ def test_clauses_are_those_of_the_model_as_it_was_given() -> None:
         [(["a", "b", "c"], parity), (["a", "b"], clause), (["c", "d"], np.ones((2, 2)))],
     )
     network = reduce_model(model, "count", {})
-    assert network.fallen.entries
+    assert network.pruned.entries
     made = formula_of(network, model)
     assert sorted(map(len, made.clauses)) == [2, 3, 3, 3, 3]
     assert bucketflow.solve(model, "count", method="search").value == brute_count(model, {})

@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 import bucketflow
 from bucketflow import BudgetError, Model, ModelError
 from bucketflow.pipeline.answering.engines import engine_registry, sum_engines
-from bucketflow.pipeline.answering.engines.asking import Asking
-from bucketflow.pipeline.answering.engines.engine import Unfinished
+from bucketflow.pipeline.answering.engines.engine import TurnEnded
 from bucketflow.pipeline.answering.engines.engine_registry import EnginesOf
+from bucketflow.pipeline.answering.engines.request import Request
 from bucketflow.pipeline.answering.engines.strategy_policy import TurnLengths
 from bucketflow.pipeline.answering.question import question_of
 from bucketflow.pipeline.cli.main import main
@@ -190,15 +190,15 @@ def test_ganak_has_time_slices_and_another_engine_may_answer() -> None:
 
 @installed
 def test_a_turn_after_lack_of_memory_has_the_memory_of_that_turn() -> None:
-    asking = Asking(question_of(clause_model(14, 30), "count"), Options(memory="4GB"))
-    asking.reserved_bytes = 1 << 40
-    engine = EnginesOf(asking)["ganak"]
+    request = Request(question_of(clause_model(14, 30), "count"), Options(memory="4GB"))
+    request.reserved_bytes = 1 << 40
+    engine = EnginesOf(request)["ganak"]
     assert isinstance(engine, sum_engines.GanakEngine)
     assert engine._process.memory_bytes == 0
     engine._process.clauses = [["no literal"]]  # type: ignore[list-item]
-    assert isinstance(engine.run(10.0), Unfinished)
-    asking.reserved_bytes = 0
-    assert getattr(engine.run(60.0), "value", None) == brute_count(asking.question.model, {})
+    assert isinstance(engine.run(10.0), TurnEnded)
+    request.reserved_bytes = 0
+    assert getattr(engine.run(60.0), "value", None) == brute_count(request.question.model, {})
 
 
 @installed
@@ -212,8 +212,8 @@ def test_a_count_beyond_its_bound_is_an_error(monkeypatch: pytest.MonkeyPatch) -
 def test_mixed_tables_are_left_to_the_sweep() -> None:
     rng = np.random.default_rng(0)
     model = named_model("markov", [3] * 6, [Function((v, v + 1), rng.random((3, 3)) + 0.1) for v in range(5)])
-    engines = EnginesOf(Asking(question_of(model, "partition"), Options()))
-    assert isinstance(engines["ganak"].bid(), str)
+    engines = EnginesOf(Request(question_of(model, "partition"), Options()))
+    assert isinstance(engines["ganak"].estimate(), str)
 
 
 def test_without_the_package_the_other_engines_answer(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -144,7 +144,7 @@ def test_what_many_functions_exclude_is_what_each_does(seed: int, in_force: InFo
     found = reduced("cost", "optimum", seed)
     in_force(PreprocessingPolicy, together_functions=1 << 20)
     alone = reduced("cost", "optimum", seed)
-    assert found.fallen == alone.fallen != consistency.NOTHING
+    assert found.pruned == alone.pruned != consistency.NOTHING
     assert [domain.tolist() for domain in found.domains] == [domain.tolist() for domain in alone.domains]
     assert (found.leaves, found.constants) == (alone.leaves, alone.constants)
 

@@ -15,19 +15,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import bucketflow
+from bucketflow.pipeline.answering.answer_question import valued
 from bucketflow.pipeline.answering.counts import expected_primes
-from bucketflow.pipeline.answering.door import valued
-from bucketflow.pipeline.answering.engines.asking import Asking
-from bucketflow.pipeline.answering.engines.offers import (
+from bucketflow.pipeline.answering.engines.engine_options import (
     EARLY,
     ROWS,
     SWEEP,
-    Bid,
+    EngineLimits,
     EnginePrice,
+    Estimate,
     Strategy,
-    Wishes,
     strategy_of,
 )
+from bucketflow.pipeline.answering.engines.request import Request
 from bucketflow.pipeline.answering.engines.strategy_policy import POLICY, StrategyPolicy
 from bucketflow.pipeline.answering.engines.sweep_engine import SweepEngine
 from bucketflow.pipeline.answering.engines.turn_account import Move, TurnAccount
@@ -52,33 +52,41 @@ def planned(seconds: float, device: Any = "host") -> EnginePrice:
     return EnginePrice(seconds, certainty="planned", device=device)
 
 
-def strategy(query: str, wishes: Wishes, **bids: Bid) -> Strategy:
+def strategy(query: str, engine_limits: EngineLimits, **estimates: Estimate) -> Strategy:
     """A strategy of bids by name; blanks in names are underscores."""
-    asked: dict[str, Callable[[], Bid]] = {name.replace("_", " "): lambda bid=bid: bid for name, bid in bids.items()}
-    return strategy_of(query, wishes, asked)
+    asked: dict[str, Callable[[], Estimate]] = {
+        name.replace("_", " "): lambda estimate=estimate: estimate for name, estimate in estimates.items()
+    }
+    return strategy_of(query, engine_limits, asked)
 
 
 @pytest.mark.parametrize(
     ("query", "wishes", "bids", "engines", "first"),
     [
         # quick sweeps are offered before all others, of sums once their plan is quick too
-        ("partition", Wishes(), {"search": UNKNOWN, "sweep": rough(0.2)}, [SWEEP, "search"], "price sweep"),
-        ("partition", Wishes(), {"search": UNKNOWN, "sweep": planned(0.2)}, [SWEEP, "search"], "finish sweep"),
-        ("partition", Wishes(), {"rows": UNKNOWN, "sweep": rough(0.2)}, [SWEEP], "finish sweep"),
-        ("optimum", Wishes(), {"bounds": UNKNOWN, "sweep": rough(0.01)}, [SWEEP], "finish sweep"),
+        ("partition", EngineLimits(), {"search": UNKNOWN, "sweep": rough(0.2)}, [SWEEP, "search"], "price sweep"),
+        ("partition", EngineLimits(), {"search": UNKNOWN, "sweep": planned(0.2)}, [SWEEP, "search"], "finish sweep"),
+        ("partition", EngineLimits(), {"rows": UNKNOWN, "sweep": rough(0.2)}, [SWEEP], "finish sweep"),
+        ("optimum", EngineLimits(), {"bounds": UNKNOWN, "sweep": rough(0.01)}, [SWEEP], "finish sweep"),
         # an optimum is left to bounds, which sweep what is left themselves
-        ("optimum", Wishes(), {"bounds": UNKNOWN, "sweep": rough(0.1)}, ["bounds", SWEEP], "finish bounds"),
-        ("optimum", Wishes(), {"bounds": "huge costs", "sweep": rough(9.0)}, [SWEEP], "price sweep"),
-        ("optimum", Wishes("bounds"), {"bounds": UNKNOWN, "sweep": rough(0.0)}, ["bounds"], "finish bounds"),
+        ("optimum", EngineLimits(), {"bounds": UNKNOWN, "sweep": rough(0.1)}, ["bounds", SWEEP], "finish bounds"),
+        ("optimum", EngineLimits(), {"bounds": "huge costs", "sweep": rough(9.0)}, [SWEEP], "price sweep"),
+        ("optimum", EngineLimits("bounds"), {"bounds": UNKNOWN, "sweep": rough(0.0)}, ["bounds"], "finish bounds"),
         # a sweep that a short search may make quick is priced first, a longer one is not
-        ("count", Wishes(), {"diagrams": UNKNOWN, "sweep": rough(9.0)}, ["diagrams", SWEEP], "price sweep"),
-        ("count", Wishes(), {"diagrams": UNKNOWN, "sweep": rough(999.0)}, ["diagrams", SWEEP], "turn diagrams"),
+        ("count", EngineLimits(), {"diagrams": UNKNOWN, "sweep": rough(9.0)}, ["diagrams", SWEEP], "price sweep"),
+        ("count", EngineLimits(), {"diagrams": UNKNOWN, "sweep": rough(999.0)}, ["diagrams", SWEEP], "turn diagrams"),
         # what is asked for goes
-        ("count", Wishes("search"), {"search": UNKNOWN, "sweep": rough(0.0)}, ["search"], "finish search"),
-        ("count", Wishes(SWEEP), {"search": UNKNOWN, "rows": UNKNOWN, "sweep": rough(9)}, [ROWS, SWEEP], "price sweep"),
+        ("count", EngineLimits("search"), {"search": UNKNOWN, "sweep": rough(0.0)}, ["search"], "finish search"),
         (
             "count",
-            Wishes(about_sweeps=True),
+            EngineLimits(SWEEP),
+            {"search": UNKNOWN, "rows": UNKNOWN, "sweep": rough(9)},
+            [ROWS, SWEEP],
+            "price sweep",
+        ),
+        (
+            "count",
+            EngineLimits(about_sweeps=True),
             {"search": UNKNOWN, "rows": "a fit was asked for", "sweep": rough(9)},
             [SWEEP, "search"],
             "price sweep",
@@ -86,42 +94,62 @@ def strategy(query: str, wishes: Wishes, **bids: Bid) -> Strategy:
         # functions of which few entries are possible
         (
             "marginals",
-            Wishes(SWEEP),
+            EngineLimits(SWEEP),
             {"early_rows": planned(1.0), "sweep": rough(9)},
             [EARLY, SWEEP],
             f"finish {EARLY}",
         ),
         # a refused sweep leaves the others, and nobody leaves none
-        ("count", Wishes(), {"search": UNKNOWN, "sweep": "no plan fits"}, ["search"], "turn search"),
-        ("count", Wishes(), {"search": "no clauses", "sweep": "no plan fits"}, [], "none"),
+        ("count", EngineLimits(), {"search": UNKNOWN, "sweep": "no plan fits"}, ["search"], "turn search"),
+        ("count", EngineLimits(), {"search": "no clauses", "sweep": "no plan fits"}, [], "none"),
         # devices: quick, raced by the host, or too long to be raced by bounds that use the device
-        ("partition", Wishes(), {"diagrams": UNKNOWN, "sweep": rough(0.2, "gpu")}, [SWEEP, "diagrams"], "finish sweep"),
-        ("partition", Wishes(), {"diagrams": UNKNOWN, "sweep": planned(9, "gpu")}, ["diagrams", SWEEP], "race sweep"),
-        ("optimum", Wishes(), {"bounds": UNKNOWN, "sweep": planned(9, "gpu")}, ["bounds", SWEEP], "race sweep"),
-        ("optimum", Wishes(), {"bounds": UNKNOWN, "sweep": rough(900, "gpu")}, ["bounds", SWEEP], "price sweep"),
-        ("optimum", Wishes(), {"bounds": UNKNOWN, "sweep": planned(900, "gpu")}, ["bounds", SWEEP], "finish bounds"),
+        (
+            "partition",
+            EngineLimits(),
+            {"diagrams": UNKNOWN, "sweep": rough(0.2, "gpu")},
+            [SWEEP, "diagrams"],
+            "finish sweep",
+        ),
+        (
+            "partition",
+            EngineLimits(),
+            {"diagrams": UNKNOWN, "sweep": planned(9, "gpu")},
+            ["diagrams", SWEEP],
+            "race sweep",
+        ),
+        ("optimum", EngineLimits(), {"bounds": UNKNOWN, "sweep": planned(9, "gpu")}, ["bounds", SWEEP], "race sweep"),
+        ("optimum", EngineLimits(), {"bounds": UNKNOWN, "sweep": rough(900, "gpu")}, ["bounds", SWEEP], "price sweep"),
+        (
+            "optimum",
+            EngineLimits(),
+            {"bounds": UNKNOWN, "sweep": planned(900, "gpu")},
+            ["bounds", SWEEP],
+            "finish bounds",
+        ),
     ],
 )
-def test_who_may_answer(query: str, wishes: Wishes, bids: dict[str, Bid], engines: list[str], first: str) -> None:
-    made = strategy(query, wishes, **bids)
+def test_who_may_answer(
+    query: str, engine_limits: EngineLimits, estimates: dict[str, Estimate], engines: list[str], first: str
+) -> None:
+    made = strategy(query, engine_limits, **estimates)
     assert list(made.engines) == engines
     move = TurnAccount.of(made).next()
     assert (f"{move.kind} {move.engine}" if move else "none") == first
 
 
 def test_bids_are_asked_as_late_as_possible() -> None:
-    def fail() -> Bid:
+    def fail() -> Estimate:
         pytest.fail("nobody is asked")
 
-    bids = {"search": fail, "diagrams": fail, SWEEP: lambda: rough(0.1)}
-    assert strategy_of("partition", Wishes(), bids).engines == (SWEEP, "search", "diagrams")
-    bids = {"search": fail, "rows": lambda: UNKNOWN, SWEEP: fail}
-    assert strategy_of("partition", Wishes(about_sweeps=True), bids).engines == (ROWS, SWEEP, "search")
+    estimates = {"search": fail, "diagrams": fail, SWEEP: lambda: rough(0.1)}
+    assert strategy_of("partition", EngineLimits(), estimates).engines == (SWEEP, "search", "diagrams")
+    estimates = {"search": fail, "rows": lambda: UNKNOWN, SWEEP: fail}
+    assert strategy_of("partition", EngineLimits(about_sweeps=True), estimates).engines == (ROWS, SWEEP, "search")
 
 
 @pytest.mark.parametrize(("seconds", "then"), [(0.4, ["finish sweep"]), (1.0, ["price search", "turn search"])])
 def test_others_bid_once_the_plan_of_a_quick_sweep_takes_longer(seconds: float, then: list[str]) -> None:
-    account = TurnAccount.of(strategy("count", Wishes(), search=UNKNOWN, sweep=rough(0.04)))
+    account = TurnAccount.of(strategy("count", EngineLimits(), search=UNKNOWN, sweep=rough(0.04)))
     assert str(account.next()) == "sweep is priced again, because its predicted time is rough"
     account.reprice(SWEEP, planned(seconds))
     moves = []
@@ -135,7 +163,7 @@ def test_others_bid_once_the_plan_of_a_quick_sweep_takes_longer(seconds: float, 
 
 
 def test_what_takes_long_to_compile_has_no_turn_before_a_sweep_that_takes_longer_than_it_seemed() -> None:
-    account = TurnAccount.of(strategy("count", Wishes(), search=UNKNOWN, sweep=rough(0.04)))
+    account = TurnAccount.of(strategy("count", EngineLimits(), search=UNKNOWN, sweep=rough(0.04)))
     account.reprice(SWEEP, planned(1.0))
     account.reprice("search", EnginePrice(compiling_seconds=20.0))
     assert (move := account.next()) is not None
@@ -187,7 +215,7 @@ def test_the_whole_takes_a_constant_factor_of_the_best(
     sweep: float, search: float, diagrams: float, off: float, refused: bool
 ) -> None:
     """Engines go on in each turn where they ended the last one."""
-    made = strategy("partition", Wishes(), search=UNKNOWN, diagrams=UNKNOWN, sweep=rough(off * sweep))
+    made = strategy("partition", EngineLimits(), search=UNKNOWN, diagrams=UNKNOWN, sweep=rough(off * sweep))
     sweep = inf if refused else sweep
     planning = POLICY.planning_seconds(sweep if sweep < inf else 100.0)
     walk = Simulated(TurnAccount.of(made), {"search": search, "diagrams": diagrams}, sweep, planning)
@@ -205,7 +233,7 @@ def test_the_whole_takes_a_constant_factor_of_the_best(
 
 
 def test_turns_double_and_alternate() -> None:
-    account = TurnAccount.of(strategy("count", Wishes(), search=UNKNOWN, diagrams=UNKNOWN, sweep=planned(40.0)))
+    account = TurnAccount.of(strategy("count", EngineLimits(), search=UNKNOWN, diagrams=UNKNOWN, sweep=planned(40.0)))
     moves = []
     while (move := account.next()) is not None and move.kind == "turn":
         moves.append((move.engine, move.seconds))
@@ -225,7 +253,7 @@ def test_turns_double_and_alternate() -> None:
 @pytest.mark.parametrize(("sweep", "most"), [(1.0, 1.5), (8.0, 12.0), (59.0, 70.0), (600.0, 680.0)])
 def test_a_long_sweep_whose_price_is_known_is_hardly_delayed(sweep: float, most: float) -> None:
     """A sweep of 59 seconds was delayed by 29 while other engines had turns in vain."""
-    made = strategy("partition", Wishes(), diagrams=UNKNOWN, search=UNKNOWN, sweep=planned(sweep))
+    made = strategy("partition", EngineLimits(), diagrams=UNKNOWN, search=UNKNOWN, sweep=planned(sweep))
     walk = Simulated(TurnAccount.of(made), {"search": inf, "diagrams": inf}, sweep)
     assert walk.run() == SWEEP
     assert sweep < walk.spent <= most
@@ -234,7 +262,7 @@ def test_a_long_sweep_whose_price_is_known_is_hardly_delayed(sweep: float, most:
 @pytest.mark.parametrize(("sweep", "last"), [(4.6, 0.8), (3.9, 0.5)])
 def test_the_last_turn_takes_what_is_left(sweep: float, last: float) -> None:
     """Half of the sweep's price is for others: of a turn of a second 0.8 are left, or less than half of it."""
-    account = TurnAccount.of(strategy("count", Wishes(), search=UNKNOWN, diagrams=UNKNOWN, sweep=planned(sweep)))
+    account = TurnAccount.of(strategy("count", EngineLimits(), search=UNKNOWN, diagrams=UNKNOWN, sweep=planned(sweep)))
     lengths = []
     while (move := account.next()) is not None and move.kind == "turn":
         lengths.append(move.seconds)
@@ -247,7 +275,9 @@ def test_the_last_turn_takes_what_is_left(sweep: float, last: float) -> None:
 def test_what_runs_on_another_core_is_allowed_beside_the_turn_that_it_runs_with() -> None:
     """Of a sweep of 0.9 s they may have 0.45: both first turns would take 0.5."""
     for sweep, allowed in ((0.9, False), (1.1, True)):
-        account = TurnAccount.of(strategy("count", Wishes(), search=UNKNOWN, diagrams=UNKNOWN, sweep=planned(sweep)))
+        account = TurnAccount.of(
+            strategy("count", EngineLimits(), search=UNKNOWN, diagrams=UNKNOWN, sweep=planned(sweep))
+        )
         move = account.next()
         assert move is not None
         assert (account.beside(move) is not None) is allowed
@@ -255,11 +285,11 @@ def test_what_runs_on_another_core_is_allowed_beside_the_turn_that_it_runs_with(
 
 def test_a_sweep_ends_where_it_learns_that_it_was_mispriced_only_if_others_may_go_on() -> None:
     for seconds, most in ((0.4, POLICY.mispriced_seconds), (40.0, POLICY.mispriced * 40.0)):
-        made = replace(strategy("count", Wishes(), search=UNKNOWN, sweep=planned(seconds)), policy=NO_TURNS)
+        made = replace(strategy("count", EngineLimits(), search=UNKNOWN, sweep=planned(seconds)), policy=NO_TURNS)
         move = TurnAccount.of(made).next()
         assert move is not None
         assert (move.kind, move.seconds) == ("finish", most)
-    account = TurnAccount.of(strategy("count", Wishes(), search=UNKNOWN, sweep=planned(0.4)))
+    account = TurnAccount.of(strategy("count", EngineLimits(), search=UNKNOWN, sweep=planned(0.4)))
     move = account.next()
     assert move is not None
     account.enter(move, 0.1)
@@ -302,7 +332,7 @@ def test_clauses_of_a_gate_exclude_assignments_together() -> None:
 
 
 def test_rows_that_samples_expect_to_be_long_have_a_price_by_which_others_have_turns() -> None:
-    account = TurnAccount.of(strategy("count", Wishes(), search=UNKNOWN, rows=UNKNOWN, sweep=planned(40.0)))
+    account = TurnAccount.of(strategy("count", EngineLimits(), search=UNKNOWN, rows=UNKNOWN, sweep=planned(40.0)))
     account.enter(Move("turn", "search", 0.25, ""), 0.25)
     move = account.next()
     assert move is not None
@@ -321,7 +351,7 @@ def test_rows_that_samples_expect_to_be_long_have_a_price_by_which_others_have_t
 def test_an_engine_that_is_charged_more_has_fewer_turns() -> None:
     """Also on another core."""
     diagrams = EnginePrice(charged=4.0)
-    account = TurnAccount.of(strategy("count", Wishes(), search=UNKNOWN, diagrams=diagrams, sweep=planned(99.0)))
+    account = TurnAccount.of(strategy("count", EngineLimits(), search=UNKNOWN, diagrams=diagrams, sweep=planned(99.0)))
     beside, engines = [], []
     for _ in range(3):
         move = account.next()
@@ -331,7 +361,7 @@ def test_an_engine_that_is_charged_more_has_fewer_turns() -> None:
         for each in filter(None, (move, there)):
             account.enter(each, each.seconds)
     assert beside == [True, False, True]
-    account = TurnAccount.of(strategy("count", Wishes(), search=UNKNOWN, diagrams=diagrams, sweep=planned(99.0)))
+    account = TurnAccount.of(strategy("count", EngineLimits(), search=UNKNOWN, diagrams=diagrams, sweep=planned(99.0)))
     for _ in range(5):
         move = account.next()
         assert move is not None
@@ -348,13 +378,15 @@ def test_a_projected_count_is_refused_by_the_size_of_what_remains_before_a_tree_
     names = [f"x{k}" for k in range(40)]
     functions = [(["hidden", name], np.array([[0.0, 1.0], [1.0, 1.0]])) for name in names]
     model = bucketflow.Model.build("markov", dict.fromkeys(["hidden", *names], 2), functions)
-    asking = Asking(question_of(model, "count", project=names), Options(memory="1MB"))
-    assert str(SweepEngine(asking).bid()).startswith("the problem that remains once 1 variables are eliminated needs")
+    request = Request(question_of(model, "count", project=names), Options(memory="1MB"))
+    assert str(SweepEngine(request).estimate()).startswith(
+        "the problem that remains once 1 variables are eliminated needs"
+    )
 
 
 def test_rows_wait_for_a_sweep_that_is_planned_though_another_engine_is_cheaper() -> None:
-    bids = {"diagrams": UNKNOWN, "rows": UNKNOWN, "sweep": planned(40.0)}
-    account = TurnAccount.of(strategy("count", Wishes(), **bids))
+    estimates = {"diagrams": UNKNOWN, "rows": UNKNOWN, "sweep": planned(40.0)}
+    account = TurnAccount.of(strategy("count", EngineLimits(), **estimates))
     assert account._length(account.standings[ROWS]) > 0.0
     account.reprice("diagrams", planned(20.0))
     assert account._length(account.standings[ROWS]) == 0.0
@@ -362,7 +394,7 @@ def test_rows_wait_for_a_sweep_that_is_planned_though_another_engine_is_cheaper(
 
 def test_prices_become_better_once_as_much_was_spent() -> None:
     """A plan of an hour's sweep takes eight seconds, which nobody spends before a quarter of one on the others."""
-    account = TurnAccount.of(strategy("count", Wishes(), diagrams=UNKNOWN, sweep=rough(5000.0)))
+    account = TurnAccount.of(strategy("count", EngineLimits(), diagrams=UNKNOWN, sweep=rough(5000.0)))
     spent, seen = 0.0, []
     while (move := account.next()) is not None and move.kind != "finish":
         if move.kind == "price":
@@ -377,7 +409,7 @@ def test_prices_become_better_once_as_much_was_spent() -> None:
 
 
 def test_a_plan_that_is_soon_made_is_not_waited_for() -> None:
-    account = TurnAccount.of(strategy("count", Wishes(), diagrams=UNKNOWN, sweep=rough(50.0)))
+    account = TurnAccount.of(strategy("count", EngineLimits(), diagrams=UNKNOWN, sweep=rough(50.0)))
     account.reprice(SWEEP, EnginePrice(50.0, certainty="searched", planning_seconds=1.0))
     spent = 0.0
     while (move := account.next()) is not None and move.kind == "turn":
@@ -389,7 +421,7 @@ def test_a_plan_that_is_soon_made_is_not_waited_for() -> None:
 
 
 def test_what_is_hopeless_has_no_other_turn() -> None:
-    account = TurnAccount.of(strategy("count", Wishes(), search=UNKNOWN, diagrams=UNKNOWN, sweep=planned(40.0)))
+    account = TurnAccount.of(strategy("count", EngineLimits(), search=UNKNOWN, diagrams=UNKNOWN, sweep=planned(40.0)))
     move = account.next()
     assert move is not None
     account.enter(move, 0.1, "they do not fit memory")
@@ -402,7 +434,7 @@ def test_what_is_hopeless_has_no_other_turn() -> None:
 
 @pytest.mark.parametrize(("seconds", "tried"), [(0.4, False), (2.1, True)])
 def test_rows_wait_for_a_plan_and_take_a_part_of_it(seconds: float, tried: bool) -> None:
-    account = TurnAccount.of(strategy("marginals", Wishes(SWEEP), rows=UNKNOWN, sweep=UNKNOWN))
+    account = TurnAccount.of(strategy("marginals", EngineLimits(SWEEP), rows=UNKNOWN, sweep=UNKNOWN))
     move = account.next()
     assert move is not None
     assert (move.kind, move.aim) == ("price", "planned")
@@ -418,7 +450,7 @@ def test_rows_wait_for_a_plan_and_take_a_part_of_it(seconds: float, tried: bool)
 
 
 def test_a_race_lets_the_host_go_on_without_end() -> None:
-    account = TurnAccount.of(strategy("partition", Wishes(), diagrams=UNKNOWN, sweep=planned(9.0, "gpu")))
+    account = TurnAccount.of(strategy("partition", EngineLimits(), diagrams=UNKNOWN, sweep=planned(9.0, "gpu")))
     race = account.next()
     assert race is not None
     assert race.kind == "race"
@@ -433,7 +465,7 @@ def test_a_race_lets_the_host_go_on_without_end() -> None:
 
 
 def test_strategies_are_shown() -> None:
-    made = strategy("partition", Wishes(), search="no clauses", diagrams=UNKNOWN, sweep=rough(2.0**12))
+    made = strategy("partition", EngineLimits(), search="no clauses", diagrams=UNKNOWN, sweep=rough(2.0**12))
     shown = made.to_dict()
     assert [offer["engine"] for offer in shown["offers"]] == ["diagrams", "sweep"]
     assert shown["offers"][1]["seconds"] == 2**12
@@ -447,7 +479,7 @@ def test_strategies_are_shown() -> None:
 def test_a_device_is_planned_once_as_much_was_spent_on_the_host() -> None:
     """Planning 2^52 cells for a device took 17 s, before diagrams that take two had a turn."""
     price = EnginePrice(500.0, certainty="searched", device="gpu")
-    account = TurnAccount.of(strategy("partition", Wishes(), diagrams=UNKNOWN, sweep=price))
+    account = TurnAccount.of(strategy("partition", EngineLimits(), diagrams=UNKNOWN, sweep=price))
     kinds = []
     for _ in range(4):
         move = account.next()
@@ -491,13 +523,13 @@ def preferred(charged: float) -> EnginePrice:
     return EnginePrice(charged=charged)
 
 
-def moves_of(limit: float, **bids: Bid) -> list[str]:
+def moves_of(limit: float, **estimates: Estimate) -> list[str]:
     """The moves of a count until ``limit`` seconds are spent on turns, none of which answers; prices cost nothing."""
-    account, spent, found = TurnAccount.of(strategy("count", Wishes(), **bids)), 0.0, []
+    account, spent, found = TurnAccount.of(strategy("count", EngineLimits(), **estimates)), 0.0, []
     while spent < limit and (move := account.next()) is not None:
         found.append(f"{move.engine} {move.kind}" if move.kind != "turn" else f"{move.engine} {move.seconds:g}")
         if move.kind == "price":
-            account.reprice(move.engine, replace(bids[move.engine], certainty=move.aim))  # type: ignore[type-var]
+            account.reprice(move.engine, replace(estimates[move.engine], certainty=move.aim))  # type: ignore[type-var]
         elif move.kind == "turn":
             account.enter(move, move.seconds)
             spent += move.seconds

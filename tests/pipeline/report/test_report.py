@@ -17,7 +17,7 @@ from click.testing import CliRunner
 
 import bucketflow
 from bucketflow import ModelError
-from bucketflow.pipeline.answering.watching import History
+from bucketflow.pipeline.answering.bound_listeners import History
 from bucketflow.pipeline.cli.main import main
 from bucketflow.pipeline.drawings import charts
 from bucketflow.pipeline.drawings.html import Html

@@ -56,7 +56,7 @@ CYCLE = [(0, 1, 2), (2, 1, 3), (3, 1, 4), (0, 4, 1)]
 @pytest.mark.parametrize("limits", [{}, {"semijoin_table_cells": 1}, {"most_sharing_functions": 1}])
 def test_no_assignment_falls(scopes: list[tuple[int, ...]], limits: dict[str, int], in_force: InForce) -> None:
     in_force(PreprocessingPolicy, **limits)
-    fallen = 0
+    pruned = 0
     for seed in range(12):
         rng = np.random.default_rng(seed)
         model = random_relations(rng, scopes, rng.integers(2, 4, 7).tolist(), rows=True)
@@ -64,10 +64,10 @@ def test_no_assignment_falls(scopes: list[tuple[int, ...]], limits: dict[str, in
         if not network.feasible:
             assert expected == []
             continue
-        fallen += network.fallen.entries
+        pruned += network.pruned.entries
         assert possible(network.model) == expected
-        assert network.model is not model or not network.fallen.entries
-    assert fallen
+        assert network.model is not model or not network.pruned.entries
+    assert pruned
 
 
 @pytest.mark.parametrize("rows", [False, True])
@@ -76,20 +76,20 @@ def test_every_entry_of_an_acyclic_model_that_is_left_is_part_of_an_assignment(
     rows: bool, table_cells: int, in_force: InForce
 ) -> None:
     in_force(PreprocessingPolicy, semijoin_table_cells=table_cells)
-    fallen = 0
+    pruned = 0
     for seed in range(20):
         model = random_relations(np.random.default_rng(seed), TREE, [3] * 7, rows=rows)
         network, expected = reduce_model(model, "partition", {}), possible(model)
         assert network.feasible is bool(expected)
         if not network.feasible:
             continue
-        fallen += network.fallen.entries
+        pruned += network.pruned.entries
         inside = [set(states.tolist()) for states in network.domains]
         for f in network.model.functions:
             entries = np.argwhere(f.values) if f.rows is None else f.rows[f.values > 0]
             left = {a for a in map(tuple, entries.tolist()) if all(map(_within, a, f.scope, [inside] * 9))}
             assert left == {tuple(a[v] for v in f.scope) for a in expected}
-    assert fallen
+    assert pruned
 
 
 def _within(state: int, variable: int, inside: list[set[int]]) -> bool:
@@ -103,7 +103,7 @@ def test_functions_that_share_more_states_than_integers_number() -> None:
     names = [f"x{v}" for v in range(5)]
     functions = [(names, found, [1.0, 2.0, 3.0], 0.0) for found in rows]
     model = Model.build("markov", dict.fromkeys(names, 1 << 16), functions)
-    assert reduce_model(model, "partition", {}).fallen.entries == 2
+    assert reduce_model(model, "partition", {}).pruned.entries == 2
     assert bucketflow.solve(model, "count").value == 2
     assert bucketflow.solve(model, "partition").log10 == pytest.approx(math.log10(13))
 
@@ -152,7 +152,7 @@ def test_wide_clauses_propagate_units() -> None:
     model = Model.build("cost", dict.fromkeys(names, 2), functions, top=10)
     network = reduce_model(model, "count", {})
     assert network.feasible
-    assert network.fallen.states == n
+    assert network.pruned.states == n
     assert bucketflow.solve(model, "count").value == 1
     last: list[tuple[list[str], list[list[int]], list[int], int]] = [(names, [[0] * n], [10], 0)]
     refuted = Model.build("cost", dict.fromkeys(names, 2), functions + last, top=10)
@@ -171,7 +171,7 @@ def test_marginals_are_as_before() -> None:
     rng = np.random.default_rng(5)
     model = random_relations(rng, CYCLE, [3] * 5, rows=True)
     network = reduce_model(model, "partition", {})
-    assert network.fallen.entries
+    assert network.pruned.entries
     expected = possible(model)
     found = bucketflow.marginals(model, joint=[("x1", "x2")])
     for v in range(5):
@@ -181,12 +181,12 @@ def test_marginals_are_as_before() -> None:
 
 def test_plans_show_what_fell(tmp_path: Path) -> None:
     model = random_relations(np.random.default_rng(5), CYCLE, [3] * 5, rows=True)
-    fallen = reduce_model(model, "partition", {}).fallen
+    pruned = reduce_model(model, "partition", {}).pruned
     bucketflow.save(model, tmp_path / "m.uai")
     shown = CliRunner().invoke(main, ["plan", str(tmp_path / "m.uai"), "--query", "partition", "--json"])
-    assert json.loads(shown.stdout)["impossible"] == {"states": fallen.states, "entries": fallen.entries}
+    assert json.loads(shown.stdout)["impossible"] == {"states": pruned.states, "entries": pruned.entries}
     shown = CliRunner().invoke(main, ["plan", str(tmp_path / "m.uai"), "--query", "partition"])
-    assert f"{fallen.states:,} states and {fallen.entries:,} entries" in shown.stdout
+    assert f"{pruned.states:,} states and {pruned.entries:,} entries" in shown.stdout
 
 
 def test_work_is_bounded(in_force: InForce) -> None:
@@ -194,7 +194,7 @@ def test_work_is_bounded(in_force: InForce) -> None:
     in_force(PreprocessingPolicy, semijoin_entries=0)
     network = reduce_model(disagreeing(), "count", {})
     assert network.feasible
-    assert network.fallen.entries == 0
+    assert network.pruned.entries == 0
     assert bucketflow.solve(disagreeing(), "count").value == 0
 
 
@@ -204,13 +204,13 @@ def test_what_falls_is_found_once_for_the_same_evidence(monkeypatch: pytest.Monk
     dense = random_relations(np.random.default_rng(6), CYCLE, [3] * 5, rows=False)
     first, again = (reduce_model(dense, "partition", {}) for _ in range(2))
     assert len(calls) == 1
-    assert first.fallen.entries
-    assert (again.fallen, again.leaves, again.variables) == (first.fallen, first.leaves, first.variables)
+    assert first.pruned.entries
+    assert (again.pruned, again.leaves, again.variables) == (first.pruned, first.leaves, first.variables)
     state = int(first.domains[0][0])
     other = bucketflow.marginals(dense, evidence={"x0": state})["x0"]
     assert len(calls) == 2
     assert other.tolist() == [s == state for s in range(3)]
-    assert reduce_model(dense, "count", {}).fallen == first.fallen
+    assert reduce_model(dense, "count", {}).pruned == first.pruned
     assert len(calls) == 2
     for states in product(range(3), repeat=2):
         reduce_model(dense, "partition", dict(enumerate(states)))
@@ -220,7 +220,7 @@ def test_what_falls_is_found_once_for_the_same_evidence(monkeypatch: pytest.Monk
 def test_values_are_read_again_where_it_is_known_what_falls() -> None:
     model = random_relations(np.random.default_rng(5), CYCLE, [3] * 5, rows=False)
     for network in (reduce_model(model, "partition", {}) for _ in range(2)):
-        assert network.fallen.entries
+        assert network.pruned.entries
         kept = [f for f in model.functions if f not in network.model.functions]
         assert kept
         assert {f.values.max() for f in network.model.functions} == {model.functions[0].values.max()}

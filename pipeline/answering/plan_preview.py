@@ -18,8 +18,8 @@ from ..options import Options, ProofOptions
 from ..plans.plan import Plan
 from ..results.bounds import Bounds
 from ..results.proof import plain_number, plan_figures
-from .door import strategy_before, with_planned_sweep
-from .engines.offers import SWEEP, Strategy
+from .answer_question import strategy_before, with_planned_sweep
+from .engines.engine_options import SWEEP, Strategy
 from .optimum import Task
 from .prepared import Prepared, prepare
 from .question import Question, question_of
@@ -66,7 +66,7 @@ class Remainder:
 
 
 @dataclass(frozen=True)
-class Outlook:
+class PlanPreview:
     """The plan of a whole question, and what preparation makes of it.
 
     Parameters
@@ -104,7 +104,7 @@ _UNSWEPT = {
 }
 
 
-def outlook(question: Question, options: Options, effort: ProofOptions) -> Outlook:
+def plan_preview(question: Question, options: Options, effort: ProofOptions) -> PlanPreview:
     """Plan a question with and without preparation, as its method answers it.
 
     Raises
@@ -136,7 +136,7 @@ def outlook(question: Question, options: Options, effort: ProofOptions) -> Outlo
         strategy = with_planned_sweep(strategy, question, temporary, whole)
     elif refused is not None:
         strategy = strategy.without(SWEEP, str(refused))
-    return Outlook(question, whole, "" if refused is None else str(refused), left, strategy, effort, unswept)
+    return PlanPreview(question, whole, "" if refused is None else str(refused), left, strategy, effort, unswept)
 
 
 def _unswept(question: Question, effort: ProofOptions, swept: bool) -> str:

@@ -15,12 +15,12 @@ from ...machine.resources import Resources
 from ...options import Method, Options, ProofOptions
 from ...preprocessing.preprocess import Network, fixed_value
 from ...queries.outer_variables import PROJECTED
+from ..bound_listeners import Watch
 from ..question import Question
 from ..question_sizes import rounded
 from ..run_folder import RunFolder
 from ..running import Answer, Progress
-from ..watching import Watch
-from .offers import GANAK, SWEEP, Wishes
+from .engine_options import GANAK, SWEEP, EngineLimits
 from .strategy_policy import POLICY, StrategyPolicy
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ Ask = Callable[[Question, Options, ProofOptions, Progress | None, Watch | None],
 
 
 @dataclass
-class Asking:
+class Request:
     """A question, its options, and the notes collected on the way.
 
     Parameters
@@ -103,25 +103,25 @@ class Asking:
         return Resources(self.options)
 
     @property
-    def wishes(self) -> Wishes:
-        """The caller's wishes that decide which engines may answer."""
+    def engine_limits(self) -> EngineLimits:
+        """The options of the caller that decide which engines may answer."""
         query, method, options, effort = self.question.query, self.effort.method, self.options, self.effort
         if options.tasks == "steps" or options.keep_tables is not None:
             self._verify_swept("tasks 'steps'" if options.tasks == "steps" else "keep_tables")
-            return Wishes(SWEEP)
+            return EngineLimits(SWEEP)
         by_rows = options.representation == "rows" and method == "auto"
         if by_rows and not effort.limited:
-            return Wishes(SWEEP)
+            return EngineLimits(SWEEP)
         if self.is_trivial or query == "max-marginals" or (query in ("marginals", "mmap") and options.gpus is not None):
-            return Wishes(SWEEP)
+            return EngineLimits(SWEEP)
         plain = options.order == "auto" and options.tree == "refined" and options.fit == "auto"
         if query == "optimum":
             return self._of_optimum(plain)
         if method != "auto":
-            return Wishes(self._engine_of(method))
+            return EngineLimits(self._engine_of(method))
         if self.has_stored_plan:
-            return Wishes(SWEEP)
-        return Wishes(about_sweeps=not plain or self.folder is not None)
+            return EngineLimits(SWEEP)
+        return EngineLimits(about_sweeps=not plain or self.folder is not None)
 
     def _engine_of(self, method: Method) -> str:
         """Return the engine of a method.
@@ -142,14 +142,14 @@ class Asking:
         if effort.limited:
             raise ModelError(f"{what}: a search for bounds runs no sweep; leave out time, gap and upper_bound")
 
-    def _of_optimum(self, plain: bool) -> Wishes:
+    def _of_optimum(self, plain: bool) -> EngineLimits:
         effort, method = self.effort, self.effort.method
         if effort.limited or method != "auto":
             if method == "dense" and not effort.limited:
-                return Wishes(SWEEP)
+                return EngineLimits(SWEEP)
             at_leisure = effort.time is None and effort.gap is None and method in ("auto", "dense")
-            return Wishes(SWEEP if at_leisure and rounded(self.question) else "bounds")
-        return Wishes(SWEEP) if not plain or self.has_stored_plan else Wishes()
+            return EngineLimits(SWEEP if at_leisure and rounded(self.question) else "bounds")
+        return EngineLimits(SWEEP) if not plain or self.has_stored_plan else EngineLimits()
 
     @property
     def has_stored_plan(self) -> bool:
@@ -161,6 +161,6 @@ class Asking:
         """Wall seconds that were given."""
         return inf if self.effort.time is None else self.effort.time
 
-    def on_host(self) -> Asking:
+    def on_host(self) -> Request:
         """The same without devices."""
         return replace(self, options=self.options.without_gpus())

@@ -2,9 +2,9 @@
 
 A question whose sweep is predicted to take ten seconds, where decision diagrams may be small:
 
->>> bids = {"search": lambda: "the model is not clauses", "diagrams": EnginePrice,
+>>> estimates = {"search": lambda: "the model is not clauses", "diagrams": EnginePrice,
 ...         "sweep": lambda: EnginePrice(10.0, certainty="rough")}
->>> print(strategy_of("partition", Wishes(), bids))
+>>> print(strategy_of("partition", EngineLimits(), estimates))
 diagrams: 0.25 s first, 4.25 s at most, because its time cannot be predicted
 sweep: 10 s predicted (rough), to its end, because it has the lowest predicted time
 """
@@ -73,13 +73,13 @@ class EnginePrice:
         return isfinite(self.seconds)
 
 
-Bid = EnginePrice | str
+Estimate = EnginePrice | str
 """The price of an engine, or the reason why it cannot answer."""
 
 
 @dataclass(frozen=True)
-class Wishes:
-    """The caller's requests that decide which engines may answer.
+class EngineLimits:
+    """The options of the caller that decide which engines may answer.
 
     Parameters
     ----------
@@ -94,7 +94,7 @@ class Wishes:
 
 
 @dataclass(frozen=True)
-class Offer:
+class EngineOption:
     """An engine that may answer.
 
     Parameters
@@ -102,17 +102,17 @@ class Offer:
     engine : str
     price : EnginePrice
     lengths : TurnLengths
-        Of its turns, where its price is not known.
+        Lengths of its time slices, if its price is not known.
     most_seconds : float
-        Maximum seconds of all its turns.
+        Maximum seconds of all its time slices.
     why : str
-        Why it is offered, for a person.
+        Why it may answer, for a person.
     at_once : bool
-        Whether it runs to its end before any other has a turn.
+        Whether it runs to its end before any other engine gets a time slice.
     after : str
-        An engine that has to be given up before.
+        An engine that must end without an answer before.
     bids_late : bool
-        Whether the engine bids only when its turn comes.
+        Whether its time is estimated only before its first time slice.
     """
 
     engine: str
@@ -122,7 +122,7 @@ class Offer:
     why: str
     at_once: bool = False
     after: str = ""
-    bids_late: bool = False
+    estimates_late: bool = False
 
     @property
     def length(self) -> str:
@@ -160,14 +160,14 @@ class Strategy:
     Parameters
     ----------
     query : str
-    offers : tuple of Offer
+    offers : tuple of EngineOption
     refused : mapping of str to str
         Engines that cannot answer, and why.
     policy : StrategyPolicy
     """
 
     query: str
-    offers: tuple[Offer, ...]
+    offers: tuple[EngineOption, ...]
     refused: Mapping[str, str]
     policy: StrategyPolicy = POLICY
 
@@ -195,98 +195,111 @@ class Strategy:
 
 
 def strategy_of(
-    query: str, wishes: Wishes, bids: Mapping[str, Callable[[], Bid]], policy: StrategyPolicy = POLICY
+    query: str,
+    engine_limits: EngineLimits,
+    estimates: Mapping[str, Callable[[], Estimate]],
+    policy: StrategyPolicy = POLICY,
 ) -> Strategy:
     """Choose who may answer, in which order, and for how long each may try.
 
     Parameters
     ----------
     query : str
-    wishes : Wishes
-    bids : mapping of str to callable
-        Bids of the engines that answer this query, in the order of their turns, including the sweep. An engine bids as
-        late as possible: the sweep bids first, and if it is quick it is the only offer.
+    engine_limits : EngineLimits
+    estimates : mapping of str to callable
+        Estimates of the engines that answer this query, in the order of their time slices, including the sweep. Each
+        estimate is computed as late as possible: if the sweep is quick, no other estimate is computed.
     """
-    early = bids[EARLY]() if EARLY in bids else "it answers other queries only"
+    early = estimates[EARLY]() if EARLY in estimates else "it answers other queries only"
     before = (
         () if isinstance(early, str) else (_at_once(EARLY, early, "because building dense functions takes longer"),)
     )
-    if wishes.engine not in ("", SWEEP):
-        bid = bids[wishes.engine]()
-        if isinstance(bid, str):
-            return Strategy(query, before, {wishes.engine: bid}, policy)
-        forced = _at_once(wishes.engine, bid, "because this method was requested")
+    if engine_limits.engine not in ("", SWEEP):
+        estimate = estimates[engine_limits.engine]()
+        if isinstance(estimate, str):
+            return Strategy(query, before, {engine_limits.engine: estimate}, policy)
+        forced = _at_once(engine_limits.engine, estimate, "because this method was requested")
         return Strategy(query, (*before, forced), {}, policy)
-    if wishes.engine or wishes.about_sweeps:
-        return _swept(query, wishes, before, bids, policy)
-    sweep = bids[SWEEP]()
+    if engine_limits.engine or engine_limits.about_sweeps:
+        return _swept(query, engine_limits, before, estimates, policy)
+    sweep = estimates[SWEEP]()
     # pricing the other engines would take longer than a quick sweep
     if isinstance(sweep, EnginePrice) and sweep.seconds <= policy.quick_seconds[query]:
-        return Strategy(query, (*before, *_quick(sweep, bids, policy)), {}, policy)
-    others = {name: bid() for name, bid in bids.items() if name not in (SWEEP, EARLY)}
-    refused = {name: bid for name, bid in others.items() if isinstance(bid, str)}
-    trials = [_trial(name, bid, sweep, policy) for name, bid in others.items() if isinstance(bid, EnginePrice)]
+        return Strategy(query, (*before, *_quick(sweep, estimates, policy)), {}, policy)
+    others = {name: estimate() for name, estimate in estimates.items() if name not in (SWEEP, EARLY)}
+    refused = {name: estimate for name, estimate in others.items() if isinstance(estimate, str)}
+    trials = [
+        _trial(name, estimate, sweep, policy) for name, estimate in others.items() if isinstance(estimate, EnginePrice)
+    ]
     if isinstance(sweep, str):
         return Strategy(query, (*before, *trials), {**refused, SWEEP: sweep}, policy)
-    swept = Offer(SWEEP, sweep, TurnLengths(), inf, "because it has the lowest predicted time")
+    swept = EngineOption(SWEEP, sweep, TurnLengths(), inf, "because it has the lowest predicted time")
     return Strategy(query, (*before, *trials, swept), refused, policy)
 
 
 def _swept(
     query: str,
-    wishes: Wishes,
-    before: tuple[Offer, ...],
-    bids: Mapping[str, Callable[[], Bid]],
+    engine_limits: EngineLimits,
+    before: tuple[EngineOption, ...],
+    estimates: Mapping[str, Callable[[], Estimate]],
     policy: StrategyPolicy,
 ) -> Strategy:
     """Plan a sweep before anything else; where it is only preferred, others bid once it is refused."""
-    rows = bids[ROWS]() if ROWS in bids else "it answers other queries only"
+    rows = estimates[ROWS]() if ROWS in estimates else "it answers other queries only"
     refused = {ROWS: rows} if isinstance(rows, str) else {}
-    trials = _row_trials(bids, EnginePrice(), policy)
-    why = "because this method was requested" if wishes.engine else "because a requested option applies to sweeps only"
-    later = () if wishes.engine else _later(bids, policy)
-    swept = Offer(SWEEP, EnginePrice(), TurnLengths(), inf, why)
+    trials = _row_trials(estimates, EnginePrice(), policy)
+    why = (
+        "because this method was requested"
+        if engine_limits.engine
+        else "because a requested option applies to sweeps only"
+    )
+    later = () if engine_limits.engine else _later(estimates, policy)
+    swept = EngineOption(SWEEP, EnginePrice(), TurnLengths(), inf, why)
     return Strategy(query, (*before, *trials, swept, *later), refused, policy)
 
 
-def _quick(sweep: EnginePrice, bids: Mapping[str, Callable[[], Bid]], policy: StrategyPolicy) -> tuple[Offer, ...]:
+def _quick(
+    sweep: EnginePrice, estimates: Mapping[str, Callable[[], Estimate]], policy: StrategyPolicy
+) -> tuple[EngineOption, ...]:
     """Offer a sweep that is predicted to be quick, and turns to others in case that its plan takes longer.
 
     The price by the first order ignores the work of steps and of sums of clauses beside their cells. Plans of public
     counts took up to ten times longer than this price, and the search was sometimes faster.
     """
-    later = _later(bids, policy)
+    later = _later(estimates, policy)
     if not later or sweep.certainty != "rough" or sweep.device != "host":
         return (_at_once(SWEEP, sweep, "because it is quick"), *later)
     why = "if the sweep's plan takes longer, or no plan fits"
-    planned = Offer(SWEEP, sweep, TurnLengths(), inf, "because it is quick")
-    return (planned, *_row_trials(bids, sweep, policy), *(replace(offer, why=why, after="") for offer in later))
+    planned = EngineOption(SWEEP, sweep, TurnLengths(), inf, "because it is quick")
+    return (planned, *_row_trials(estimates, sweep, policy), *(replace(offer, why=why, after="") for offer in later))
 
 
-def _row_trials(bids: Mapping[str, Callable[[], Bid]], sweep: Bid, policy: StrategyPolicy) -> tuple[Offer, ...]:
+def _row_trials(
+    estimates: Mapping[str, Callable[[], Estimate]], sweep: Estimate, policy: StrategyPolicy
+) -> tuple[EngineOption, ...]:
     """Offer rows over the tree of the sweep, if they may be tried at all."""
-    rows = bids[ROWS]() if ROWS in bids else "they answer other queries only"
+    rows = estimates[ROWS]() if ROWS in estimates else "they answer other queries only"
     return () if isinstance(rows, str) else (_trial(ROWS, rows, sweep, policy),)
 
 
-def _later(bids: Iterable[str], policy: StrategyPolicy) -> tuple[Offer, ...]:
+def _later(estimates: Iterable[str], policy: StrategyPolicy) -> tuple[EngineOption, ...]:
     """Offer turns to engines that are asked to bid only once the sweep was refused."""
-    names = [name for name in bids if name in policy.lengths and isfinite(policy.lengths[name].first_seconds)]
-    late = Offer("", EnginePrice(), TurnLengths(), inf, "if no sweep fits", after=SWEEP, bids_late=True)
+    names = [name for name in estimates if name in policy.lengths and isfinite(policy.lengths[name].first_seconds)]
+    late = EngineOption("", EnginePrice(), TurnLengths(), inf, "if no sweep fits", after=SWEEP, estimates_late=True)
     most = policy.patience_seconds
     return tuple(replace(late, engine=name, lengths=policy.lengths[name], most_seconds=most) for name in names)
 
 
-def _at_once(engine: str, price: EnginePrice, why: str) -> Offer:
-    return Offer(engine, price, TurnLengths(), inf, why, at_once=True)
+def _at_once(engine: str, price: EnginePrice, why: str) -> EngineOption:
+    return EngineOption(engine, price, TurnLengths(), inf, why, at_once=True)
 
 
-def _trial(engine: str, price: EnginePrice, sweep: Bid, policy: StrategyPolicy) -> Offer:
+def _trial(engine: str, price: EnginePrice, sweep: Estimate, policy: StrategyPolicy) -> EngineOption:
     lengths = policy.lengths[engine]
     if not (isfinite(lengths.first_seconds) or lengths.part):
-        return Offer(
+        return EngineOption(
             engine, price, lengths, inf, "with a sweep of the remaining problem once this is cheaper", at_once=True
         )
     known = isinstance(sweep, EnginePrice) and sweep.known
     most = policy.shared_seconds(sweep.seconds) if known and isinstance(sweep, EnginePrice) else policy.patience_seconds
-    return Offer(engine, price, lengths, most, "because its time cannot be predicted")
+    return EngineOption(engine, price, lengths, most, "because its time cannot be predicted")

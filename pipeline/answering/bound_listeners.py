@@ -1,4 +1,4 @@
-"""Bounds on an optimum while they close, in the model's own values, for listeners and for later inspection."""
+"""Bounds on an optimum while they close, in the units of the model: reported to listeners, and kept as a history."""
 
 from __future__ import annotations
 

@@ -59,17 +59,17 @@ class HelperPolicy(Policy):
     report_seconds: float = 0.2
 
 
-class Hands(Protocol):
-    """Where parts of a search run: a crew of workers."""
+class WorkerGroup(Protocol):
+    """Workers that run parts of a search."""
 
     @property
     def slots(self) -> int:
-        """How many tasks run at the same time."""
+        """Number of tasks that run concurrently."""
         ...
 
     @property
     def at_work(self) -> int:
-        """How many tasks have not ended."""
+        """Number of tasks that have not ended."""
         ...
 
     def start(self, key: Any, function: Any, *args: Any) -> None:
@@ -77,7 +77,7 @@ class Hands(Protocol):
         ...
 
     def say(self, word: Any) -> None:
-        """Tell everybody."""
+        """Send a message to all tasks."""
         ...
 
     def heard(self) -> list[Any]:
@@ -85,7 +85,7 @@ class Hands(Protocol):
         ...
 
     def ended(self) -> list[tuple[Any, Any]]:
-        """Return what ended."""
+        """Return the tasks that ended, with their outcomes."""
         ...
 
     def close(self) -> None:
@@ -131,7 +131,7 @@ class _Opening:
 
 
 @dataclass
-class Helpers:
+class ProofWorkers:
     """The work on workers for one portfolio.
 
     Parameters
@@ -147,7 +147,7 @@ class Helpers:
 
     portfolio: Portfolio
     resources: Resources
-    hands: Hands | None = None
+    group: WorkerGroup | None = None
     turns: int = 0
     unrun: int = 0
     closed: bool = False
@@ -171,8 +171,8 @@ class Helpers:
         if self.closed or now - self._looked_at < HelperPolicy.current().report_seconds:
             return
         try:
-            if self.hands is not None:
-                self._exchange(self.hands)
+            if self.group is not None:
+                self._exchange(self.group)
             elif self._opening is not None:
                 self._begin(self._opening)
             elif self._is_worth_it:
@@ -196,12 +196,12 @@ class Helpers:
     def close(self) -> None:
         """Let everybody end."""
         self.closed = True
-        if self.hands is not None:
+        if self.group is not None:
             self._drop()
             if self.turns or self.unrun:
                 _LOG.info("workers ran slices %d times; %d slices were never run", self.turns, self.unrun)
-            self.hands.close()
-            self.hands = None
+            self.group.close()
+            self.group = None
         if self._opening is not None:
             self._opening.close()
             self._opening = None
@@ -226,40 +226,40 @@ class Helpers:
         self._pool, self._slots = pool, len(pool.slots())
         self.start(WorkerCrew(pool))
 
-    def start(self, hands: Hands) -> None:
+    def start(self, group: WorkerGroup) -> None:
         """Send provers, and the first slices."""
         known = self.portfolio.incumbent
         small = known.small
-        self.hands, self._base = hands, (small, known.order or tuple(range(len(small.dims))))
+        self.group, self._base = group, (small, known.order or tuple(range(len(small.dims))))
         if self.portfolio.method == "auto":
-            for name in (_PROVERS[:1] if self.resources.gpu_count else _PROVERS)[: hands.slots]:
+            for name in (_PROVERS[:1] if self.resources.gpu_count else _PROVERS)[: group.slots]:
                 self._provers[self._made] = name
-                self._send(hands, small, name, math.inf)
-        self._fill(hands)
+                self._send(group, small, name, math.inf)
+        self._fill(group)
 
-    def _send(self, hands: Hands, network: CostNetwork, method: str, seconds: float) -> None:
+    def _send(self, group: WorkerGroup, network: CostNetwork, method: str, seconds: float) -> None:
         asked, number = self.portfolio.incumbent.limits, self._made
         memory_bytes = min(asked.memory_bytes, self.resources.task_bytes)
         limits = ProofLimits(memory_bytes, asked.seed + number, asked.prune, device_bytes=self.resources.device_budget)
         self._made += 1
         self._given[number] = network
         sub = Subproblem(replace(network, made=()), self.portfolio.incumbent.upper, method, limits, seconds)
-        hands.start(number, _reported, number, sub)
+        group.start(number, _reported, number, sub)
 
-    def _fill(self, hands: Hands) -> None:
+    def _fill(self, group: WorkerGroup) -> None:
         """Give slices to idle workers, slices with the least bounds first."""
         if self._sliced and not self._open:
             return
-        for _ in range(hands.slots - hands.at_work):
+        for _ in range(group.slots - group.at_work):
             if not self._sliced:
-                self._slice(Slice(-math.inf, 0, {}), _SLICES_A_WORKER * hands.slots)
+                self._slice(Slice(-math.inf, 0, {}), _SLICES_A_WORKER * group.slots)
                 self._sliced = True
             found = self._next()
             if found is None:
                 return
             self._running[self._made] = found
             self.turns += 1
-            self._send(hands, self._network(found), self.portfolio.method, found.seconds)
+            self._send(group, self._network(found), self.portfolio.method, found.seconds)
 
     def _network(self, found: Slice) -> CostNetwork:
         assert self._base is not None
@@ -293,19 +293,19 @@ class Helpers:
         self.unrun += sum(not each.was_run for each in self._open)
         self._open.clear()
 
-    def _exchange(self, hands: Hands) -> None:
-        for number, lower, states in hands.heard():
+    def _exchange(self, group: WorkerGroup) -> None:
+        for number, lower, states in group.heard():
             self._hear(number, lower, states)
-        for number, result in [] if self.closed else hands.ended():
+        for number, result in [] if self.closed else group.ended():
             if isinstance(result, BaseException):
                 self._failed(number, result)
             else:
                 self._ended(number, *result)
         if not (self.portfolio.incumbent.done or self.closed):
-            self._fill(hands)
+            self._fill(group)
             self._conclude()
         if not self.closed:
-            hands.say(self.portfolio.incumbent.upper)
+            group.say(self.portfolio.incumbent.upper)
 
     def _hear(self, number: int, lower: float, states: list[int] | None) -> None:
         """Take a bound and an assignment of a part."""

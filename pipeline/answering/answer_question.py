@@ -1,4 +1,4 @@
-"""The door of all questions: opened run directories, the strategy, the walk, and what is said of the answer."""
+"""Answer a question: open its run directory, walk the engines of its strategy, and complete the answer with notes."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from ..compiling import counts_compiling
 from ..errors import BudgetError, listed
 from ..options import Options, ProofOptions
 from ..results.result import Result
+from .bound_listeners import Watch
 from .cut_offs import within
-from .engines.asking import Asking
+from .engines.engine_options import GANAK, SWEEP, EnginePrice, Estimate, Strategy, strategy_of
 from .engines.engine_registry import EnginesOf
-from .engines.offers import GANAK, SWEEP, Bid, EnginePrice, Strategy, strategy_of
 from .engines.option_effects import DEVICES, PLANNING, given_options
+from .engines.request import Request
 from .engines.strategy_policy import POLICY, StrategyPolicy
 from .engines.walk import walk
 from .placement import not_sent
@@ -25,7 +26,6 @@ from .prepared import Prepared
 from .question import Question
 from .run_folder import RunFolder, run_folder
 from .running import Answer, Progress
-from .watching import Watch
 
 _LOG = logging.getLogger(__name__)
 
@@ -80,19 +80,19 @@ def _solved(
             return within(before, question.model, effort)
         patient = effort.method != "dense"
         ask = partial(solved, policy=policy)
-        asking = Asking(question, options, effort, progress, watch, folder, policy, ask, patient=patient)
-        engines = EnginesOf(asking)
-        strategy = strategy_for(asking, engines)
+        request = Request(question, options, effort, progress, watch, folder, policy, ask, patient=patient)
+        engines = EnginesOf(request)
+        strategy = strategy_for(request, engines)
         _LOG.info("strategy:\n%s", strategy)
         try:
-            found = walk(strategy, engines, asking)
+            found = walk(strategy, engines, request)
         except BudgetError:
-            if folder is not None and asking.wishes.about_sweeps:
+            if folder is not None and request.engine_limits.about_sweeps:
                 folder.keep_question(options, effort)  # to be asked the same again
             raise
         _keep(found, folder, engines)
-        found = replace(found, notes=(*found.notes, *_effects(found, asking, engines, strategy)))
-        found = _told_of_workers(found, asking, engines)
+        found = replace(found, notes=(*found.notes, *_effects(found, request, engines, strategy)))
+        found = _told_of_workers(found, request, engines)
     if not isinstance(found, Result):
         return found
     if found.proof is not None:
@@ -100,13 +100,13 @@ def _solved(
     return within(found, question.model, effort)
 
 
-def _told_of_workers(found: Answer, asking: Asking, engines: EnginesOf) -> Answer:
+def _told_of_workers(found: Answer, request: Request, engines: EnginesOf) -> Answer:
     """Add the tasks sent to the requested cluster, or the reason why none were sent, to an answer."""
-    if found.dask is None and not (asking.options.remote or asking.options.workers):
+    if found.dask is None and not (request.options.remote or request.options.workers):
         return found
     if found.dask is None:
         way = engines.kinds[found.tried[-1].engine].way if found.tried else "the run directory already held the answer"
-        found = replace(found, dask=not_sent(asking.options, way))
+        found = replace(found, dask=not_sent(request.options, way))
     if found.dask is not None:
         _LOG.info("dask: %s", found.dask.text)
     return found
@@ -126,10 +126,10 @@ def valued(
     return found
 
 
-def _effects(found: Answer, asking: Asking, engines: EnginesOf, strategy: Strategy) -> tuple[str, ...]:
+def _effects(found: Answer, request: Request, engines: EnginesOf, strategy: Strategy) -> tuple[str, ...]:
     """Return a note about the options that had no effect on what answered, where anything was left to be done."""
-    given = given_options(asking.options, asking.effort)
-    if not (given and found.tried) or asking.is_trivial:
+    given = given_options(request.options, request.effort)
+    if not (given and found.tried) or request.is_trivial:
         return ()
     kind = engines.kinds[found.tried[-1].engine]
     proof = found.proof if isinstance(found, Result) else None
@@ -154,25 +154,25 @@ def _keep(found: Answer, folder: RunFolder | None, engines: EnginesOf) -> None:
         folder.write(found, final=True)
 
 
-def strategy_for(asking: Asking, engines: EnginesOf) -> Strategy:
+def strategy_for(request: Request, engines: EnginesOf) -> Strategy:
     """Return the strategy for a question: the engines and their turns."""
-    bids: dict[str, Callable[[], Bid]] = {name: partial(_bid, engines, name) for name in engines.kinds}
-    return strategy_of(asking.question.query, asking.wishes, bids, asking.policy)
+    estimates: dict[str, Callable[[], Estimate]] = {name: partial(_bid, engines, name) for name in engines.kinds}
+    return strategy_of(request.question.query, request.engine_limits, estimates, request.policy)
 
 
-def _bid(engines: EnginesOf, name: str) -> Bid:
-    return engines[name].bid()
+def _bid(engines: EnginesOf, name: str) -> Estimate:
+    return engines[name].estimate()
 
 
 def strategy_before(question: Question, options: Options, effort: ProofOptions) -> Strategy:
     """Return the strategy of a question before anything is planned or computed."""
-    asking = Asking(question, options, effort)
-    return strategy_for(asking, EnginesOf(asking))
+    request = Request(question, options, effort)
+    return strategy_for(request, EnginesOf(request))
 
 
 def with_planned_sweep(strategy: Strategy, question: Question, options: Options, prepared: Prepared) -> Strategy:
     """Return the strategy with the sweep's price taken from its plan."""
-    engines = EnginesOf(Asking(question, options))
+    engines = EnginesOf(Request(question, options))
     engines.sweep.prepared = prepared
     price = engines.sweep.better_price("planned")
     assert isinstance(price, EnginePrice)
@@ -192,5 +192,5 @@ def is_bounded(question: Question, options: Options, effort: ProofOptions, folde
     """Whether a question is answered by bounds on an optimum, in one process."""
     if question.query != "optimum":
         return False
-    asking = Asking(question, options, effort, folder=folder)
-    return "bounds" in strategy_for(asking, EnginesOf(asking)).engines
+    request = Request(question, options, effort, folder=folder)
+    return "bounds" in strategy_for(request, EnginesOf(request)).engines
