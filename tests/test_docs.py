@@ -27,7 +27,7 @@ WORKED = [
     *("cluster.version", "pipeline.errors", "pipeline.plans.plan", "pipeline.orders.last_variables"),
     *("pipeline.orders.tree_search", "pipeline.trees.tree", "pipeline.trees.cutsets", "pipeline.trees.memory"),
     *("pipeline.plans.two_way_steps", "pipeline.plans.recompute", "pipeline.plans.task_graph", "pipeline.budget.spill"),
-    *(f"pipeline.answering.engines.{name}" for name in ("offers", "strategy_policy", "turn_account")),
+    *(f"pipeline.answering.engines.{name}" for name in ("engine_options", "strategy_policy", "turn_account")),
     *("tasks.steps.axes", "tasks.steps.lowering", "tasks.sweeps.sweep"),
 ]
 

@@ -1,6 +1,7 @@
-"""How a question becomes a run: its way, its place, running it, and what is read from the run.
+"""Answer a question: choose an engine and a place, plan, run, and read the answer from the run.
 
-By rows it runs where all cells are refused and few of them possible, or where that is asked for: before long sweeps
-:mod:`.answering.row_trials` tries rows, and runs again where a table does not fit, in more slices, or with tables of
-rows on disk.
+:mod:`.answer_question` is the entry. Dense tables are the usual way of a sweep. Sparse tables are used if dense tables
+are refused and few rows are possible, or if the caller asks for them. Before a long dense sweep,
+:mod:`.answering.row_trials` tries sparse tables for a short time. If a sparse table does not fit in memory, the run is
+repeated in more slices, or with tables on disk.
 """

@@ -169,7 +169,7 @@ class DiagramSum:
         order : tuple of int
             Elimination order of the network's variables.
         limits : dict
-            Fields of :class:`DiagramBudget`: edges and CPU seconds. Empty for an attempt without limits.
+            Fields of ``DiagramBudget``: edges and CPU seconds. Empty for an attempt without limits.
         """
         from ...tasks.diagrams.min_plus import DiagramStoppedError, NoRoomError
         from ...tasks.diagrams.sum_product import VanishedError

@@ -15,7 +15,7 @@
   (:class:`.branch_and_bound.Search`), Russian dolls (:class:`.russian_dolls.RussianDolls`), parts of the bucket tree
   (:class:`.subtrees.SubtreeBounds`), local searches (:class:`.local_search.LocalSearch`), and a dense plan of the
   remaining network, made by the task.
-4. Where there are workers, :class:`.helpers.ProofWorkers` sends them provers and slices, each a portfolio of its own
+4. Where there are workers, ``ProofWorkers`` sends them provers and slices, each a portfolio of its own
    (:class:`.remote_prover.Helper`).
 5. The best assignment is restored to the first network and evaluated on the model
    (:func:`.cut_offs.optimum_bounds`).

@@ -1,6 +1,7 @@
-"""Which engine answers a question, and for how long each may try: prices, offers, the rule of turns, and the walk.
+"""Choose the engines that may answer a question, and run them in time slices until one answers.
 
-An engine is a row of :mod:`~.engine_registry`. :func:`~.offers.strategy_of` builds the strategy, a value, from the bids
-of engines. :class:`~.turn_account.TurnAccount` decides which engine has the next turn. :func:`~.walk.walk` runs the
-turns.
+An engine is a row of :mod:`~.engine_registry`. Each engine estimates its time.
+:func:`~.engine_options.strategy_of` builds the strategy, a value, from these estimates.
+:class:`~.turn_account.TurnAccount` decides which engine gets the next time slice. :func:`~.walk.walk` runs the time
+slices.
 """
