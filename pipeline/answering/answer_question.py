@@ -18,7 +18,7 @@ from .cut_offs import within
 from .engines.engine_options import GANAK, SWEEP, EnginePrice, Estimate, Strategy, strategy_of
 from .engines.engine_registry import EnginesOf
 from .engines.option_effects import DEVICES, PLANNING, given_options
-from .engines.request import Request
+from .engines.request import QueryRequest
 from .engines.strategy_policy import POLICY, StrategyPolicy
 from .engines.walk import walk
 from .placement import not_sent
@@ -80,7 +80,7 @@ def _solved(
             return within(before, question.model, effort)
         patient = effort.method != "dense"
         ask = partial(solved, policy=policy)
-        request = Request(question, options, effort, progress, watch, folder, policy, ask, patient=patient)
+        request = QueryRequest(question, options, effort, progress, watch, folder, policy, ask, patient=patient)
         engines = EnginesOf(request)
         strategy = strategy_for(request, engines)
         _LOG.info("strategy:\n%s", strategy)
@@ -100,7 +100,7 @@ def _solved(
     return within(found, question.model, effort)
 
 
-def _told_of_workers(found: Answer, request: Request, engines: EnginesOf) -> Answer:
+def _told_of_workers(found: Answer, request: QueryRequest, engines: EnginesOf) -> Answer:
     """Add the tasks sent to the requested cluster, or the reason why none were sent, to an answer."""
     if found.dask is None and not (request.options.remote or request.options.workers):
         return found
@@ -126,7 +126,7 @@ def valued(
     return found
 
 
-def _effects(found: Answer, request: Request, engines: EnginesOf, strategy: Strategy) -> tuple[str, ...]:
+def _effects(found: Answer, request: QueryRequest, engines: EnginesOf, strategy: Strategy) -> tuple[str, ...]:
     """Return a note about the options that had no effect on what answered, where anything was left to be done."""
     given = given_options(request.options, request.effort)
     if not (given and found.tried) or request.is_trivial:
@@ -154,7 +154,7 @@ def _keep(found: Answer, folder: RunFolder | None, engines: EnginesOf) -> None:
         folder.write(found, final=True)
 
 
-def strategy_for(request: Request, engines: EnginesOf) -> Strategy:
+def strategy_for(request: QueryRequest, engines: EnginesOf) -> Strategy:
     """Return the strategy for a question: the engines and their turns."""
     estimates: dict[str, Callable[[], Estimate]] = {name: partial(_bid, engines, name) for name in engines.kinds}
     return strategy_of(request.question.query, request.engine_limits, estimates, request.policy)
@@ -166,13 +166,13 @@ def _bid(engines: EnginesOf, name: str) -> Estimate:
 
 def strategy_before(question: Question, options: Options, effort: ProofOptions) -> Strategy:
     """Return the strategy of a question before anything is planned or computed."""
-    request = Request(question, options, effort)
+    request = QueryRequest(question, options, effort)
     return strategy_for(request, EnginesOf(request))
 
 
 def with_planned_sweep(strategy: Strategy, question: Question, options: Options, prepared: Prepared) -> Strategy:
     """Return the strategy with the sweep's price taken from its plan."""
-    engines = EnginesOf(Request(question, options))
+    engines = EnginesOf(QueryRequest(question, options))
     engines.sweep.prepared = prepared
     price = engines.sweep.better_price("planned")
     assert isinstance(price, EnginePrice)
@@ -192,5 +192,5 @@ def is_bounded(question: Question, options: Options, effort: ProofOptions, folde
     """Whether a question is answered by bounds on an optimum, in one process."""
     if question.query != "optimum":
         return False
-    request = Request(question, options, effort, folder=folder)
+    request = QueryRequest(question, options, effort, folder=folder)
     return "bounds" in strategy_for(request, EnginesOf(request)).engines

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Unpack
 from ...records import dataclass
 from ..answering.answer_question import valued
 from ..answering.engines.engine_options import EnginePrice
-from ..answering.engines.request import Request
+from ..answering.engines.request import QueryRequest
 from ..answering.engines.sweep_engine import SweepEngine
 from ..answering.prepared import Prepared
 from ..answering.question import Evidence, Question, question_of
@@ -268,7 +268,7 @@ class _Ways:
         cells = sweep_cells(network.dims, network.scopes, self.options.seed) if network.leaves else 0.0
         if cells <= policy.swept_cells:
             return EnginePrice(0.0, certainty="rough")
-        sweep = SweepEngine(Request(self.question, self.options))
+        sweep = SweepEngine(QueryRequest(self.question, self.options))
         found = sweep.estimate() if cells > policy.hopeless_cells else sweep.better_price("searched")
         assert isinstance(found, EnginePrice)
         return found

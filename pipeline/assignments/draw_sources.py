@@ -17,7 +17,7 @@ from ...tasks.sweeps.table_packs import ScaledPack
 from ..answering.engines.circuit_engine import CircuitEngine
 from ..answering.engines.engine import Engine, Stop, TurnEnded
 from ..answering.engines.engine_options import SWEEP, EngineLimits, Estimate, strategy_of
-from ..answering.engines.request import Request
+from ..answering.engines.request import QueryRequest
 from ..answering.engines.strategy_policy import POLICY, StrategyPolicy
 from ..answering.engines.sweep_engine import SweepEngine
 from ..answering.engines.walk import walk
@@ -211,7 +211,7 @@ def draw_source(
     BudgetError
         If nothing fits.
     """
-    request = Request(question, options, policy=policy)
+    request = QueryRequest(question, options, policy=policy)
     engines: dict[str, Engine] = {"circuit": _DrawnCircuit(request), SWEEP: _KeptSweep(request, planned=planned)}
     estimates: dict[str, Callable[[], Estimate]] = {name: engine.estimate for name, engine in engines.items()}
     engine_limits = request.engine_limits if options.gpus is None else EngineLimits(SWEEP)

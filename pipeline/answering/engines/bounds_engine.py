@@ -16,7 +16,7 @@ from ..run_folder import resumable
 from ..running import Answer
 from .engine import Stop, TurnEnded
 from .engine_options import Certainty, EnginePrice, Estimate
-from .request import Request
+from .request import QueryRequest
 from .sweep_engine import SweepEngine
 
 
@@ -24,7 +24,7 @@ from .sweep_engine import SweepEngine
 class BoundsEngine:
     """An optimum as bounds that close."""
 
-    request: Request
+    request: QueryRequest
     sweep: SweepEngine
 
     def estimate(self) -> Estimate:

@@ -22,7 +22,7 @@ from ..running import Answer
 from .engine import Stop, TurnEnded
 from .engine_options import Certainty, Estimate
 from .left_question import evaluated
-from .request import Request
+from .request import QueryRequest
 from .sum_engines import late_after, searching_price
 
 #: Nominal seconds after which a turn looks whether it is to end.
@@ -35,12 +35,12 @@ class CircuitEngine:
 
     Parameters
     ----------
-    request : Request
+    request : QueryRequest
     worked : float
         Nominal seconds of the turns so far.
     """
 
-    request: Request
+    request: QueryRequest
     worked: float = 0.0
 
     @cached_property

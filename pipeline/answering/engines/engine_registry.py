@@ -11,10 +11,10 @@ from ..question import Question
 from .engine import Engine
 from .engine_options import EARLY, GANAK, ROWS, SWEEP
 from .option_effects import DEVICES, PLANNING, PROOFS, WORKERS
-from .request import Request
+from .request import QueryRequest
 from .sweep_engine import SweepEngine
 
-Make = Callable[[Request, SweepEngine], Engine]
+Make = Callable[[QueryRequest, SweepEngine], Engine]
 
 
 @dataclass(frozen=True)
@@ -53,49 +53,49 @@ class EngineKind:
         return self.installed() or method == self.name
 
 
-def _early_rows(request: Request, sweep: SweepEngine) -> Engine:
+def _early_rows(request: QueryRequest, sweep: SweepEngine) -> Engine:
     from .row_engines import EarlyRows
 
     return EarlyRows(request)
 
 
-def _rows(request: Request, sweep: SweepEngine) -> Engine:
+def _rows(request: QueryRequest, sweep: SweepEngine) -> Engine:
     from .row_engines import RowTrial
 
     return RowTrial(request, sweep)
 
 
-def _search(request: Request, sweep: SweepEngine) -> Engine:
+def _search(request: QueryRequest, sweep: SweepEngine) -> Engine:
     from .sum_engines import SearchEngine
 
     return SearchEngine(request)
 
 
-def _ganak(request: Request, sweep: SweepEngine) -> Engine:
+def _ganak(request: QueryRequest, sweep: SweepEngine) -> Engine:
     from .sum_engines import GanakEngine
 
     return GanakEngine(request)
 
 
-def _diagrams(request: Request, sweep: SweepEngine) -> Engine:
+def _diagrams(request: QueryRequest, sweep: SweepEngine) -> Engine:
     from .sum_engines import DiagramEngine
 
     return DiagramEngine(request)
 
 
-def _circuit(request: Request, sweep: SweepEngine) -> Engine:
+def _circuit(request: QueryRequest, sweep: SweepEngine) -> Engine:
     from .circuit_engine import CircuitEngine
 
     return CircuitEngine(request)
 
 
-def _outer_circuit(request: Request, sweep: SweepEngine) -> Engine:
+def _outer_circuit(request: QueryRequest, sweep: SweepEngine) -> Engine:
     from .circuit_engine import OuterCircuitEngine
 
     return OuterCircuitEngine(request)
 
 
-def _bounds(request: Request, sweep: SweepEngine) -> Engine:
+def _bounds(request: QueryRequest, sweep: SweepEngine) -> Engine:
     from .bounds_engine import BoundsEngine
 
     return BoundsEngine(request, sweep)
@@ -140,7 +140,7 @@ ENGINES: Final = (
 class EnginesOf(dict[str, Engine]):
     """The engines that answer a question, by name, made when they are first asked for."""
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: QueryRequest) -> None:
         super().__init__()
         self.request, self.sweep = request, SweepEngine(request)
         self.kinds = {kind.name: kind for kind in ENGINES if kind.answers(request.question, request.effort.method)}

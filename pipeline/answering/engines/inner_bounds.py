@@ -44,7 +44,7 @@ from .circuit_engine import MaximizedCircuit
 from .left_question import options_of_left, sum_observed
 from .model_left import OuterFunctions
 from .outer_search import OuterSearch, outer_search
-from .request import Request
+from .request import QueryRequest
 from .strategy_policy import OuterPolicy
 
 # An optimum of one round takes at most this part of the time that is left; the first one, of all variables, that.
@@ -81,12 +81,12 @@ class InnerBounds:
 
     Parameters
     ----------
-    request : Request
+    request : QueryRequest
     why : str
         Why its sums are not exact.
     """
 
-    request: Request
+    request: QueryRequest
     why: str
     best: Result | None = None
     upper: float = math.inf

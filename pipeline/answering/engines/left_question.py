@@ -17,13 +17,13 @@ from ...results.result import Result
 from ..prepared import Prepared
 from ..question import Question, question_of
 from .model_left import model_left
-from .request import Request
+from .request import QueryRequest
 
 # Tolerated difference between a sum and the maximised value, in log10, relative to their size.
 _LOG_TOLERANCE = 1e-8
 
 
-def answered_left(request: Request, prepared: Prepared) -> Result:
+def answered_left(request: QueryRequest, prepared: Prepared) -> Result:
     """Eliminate the inner variables of a question and answer what is left; an assignment is evaluated independently.
 
     Raises
@@ -60,7 +60,7 @@ def options_of_left(options: Options) -> Options:
     return replace(options.without_folder(), order=order)
 
 
-def evaluated(request: Request, found: Result) -> Result:
+def evaluated(request: QueryRequest, found: Result) -> Result:
     """Sum over the others with the maximised variables observed, and say that this is the value.
 
     Raises
@@ -78,7 +78,7 @@ def evaluated(request: Request, found: Result) -> Result:
     return replace(found, log10=value, seconds=seconds)
 
 
-def sum_observed(request: Request, states: Mapping[str, str | int]) -> Result:
+def sum_observed(request: QueryRequest, states: Mapping[str, str | int]) -> Result:
     """Return the sum over all other variables, with these states observed.
 
     Raises

@@ -45,7 +45,7 @@ Ask = Callable[[Question, Options, ProofOptions, Progress | None, Watch | None],
 
 
 @dataclass
-class Request:
+class QueryRequest:
     """A question, its options, and the notes collected on the way.
 
     Parameters
@@ -161,6 +161,6 @@ class Request:
         """Wall seconds that were given."""
         return inf if self.effort.time is None else self.effort.time
 
-    def on_host(self) -> Request:
+    def on_host(self) -> QueryRequest:
         """The same without devices."""
         return replace(self, options=self.options.without_gpus())

@@ -14,13 +14,13 @@ from ..row_trials import all_cells_seconds, before_all_cells, rows_refused, samp
 from ..running import Answer, run_of, tried_in
 from .engine import Stop, TurnEnded
 from .engine_options import ROWS, Certainty, EnginePrice, Estimate
-from .request import Request
+from .request import QueryRequest
 from .sweep_engine import SweepEngine
 
 _LOG: Final = logging.getLogger(__name__)
 
 
-def _tried(trial: Prepared, request: Request, notes: list[str]) -> Answer | TurnEnded:
+def _tried(trial: Prepared, request: QueryRequest, notes: list[str]) -> Answer | TurnEnded:
     """Answer by rows within what the trial may take."""
     from ....tasks.rows.memory_account import RowsNoRoomError, TooMuchWorkError
 
@@ -38,7 +38,7 @@ def _unfinished(trial: Prepared, ended: str) -> TurnEnded:
 class EarlyRows:
     """Rows where functions are large, for less work than making them dense takes, and for the time that is given."""
 
-    request: Request
+    request: QueryRequest
     trial: Prepared | None = None
 
     def estimate(self) -> Estimate:
@@ -68,7 +68,7 @@ class EarlyRows:
 class RowTrial:
     """Sparse tables over the tree of a planned sweep, for a small part of the sweep's predicted time."""
 
-    request: Request
+    request: QueryRequest
     sweep: SweepEngine
     expected: float | None = None
 

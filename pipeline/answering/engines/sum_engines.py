@@ -25,7 +25,7 @@ from ..running import Answer
 from ..sums import DiagramSum
 from .engine import Stop, TurnEnded
 from .engine_options import GANAK, Certainty, EnginePrice, Estimate
-from .request import Request
+from .request import QueryRequest
 
 #: Nominal speeds of one core: uses of literals that a search looks at, 5 and 10 * 10^7 of two counts, and edges of
 #: diagrams, in a second.
@@ -62,7 +62,7 @@ def late_after(seconds: float, stop: Stop) -> Stop:
 class _SumEngine(ABC):
     """Common parts of both engines."""
 
-    request: Request
+    request: QueryRequest
 
     @cached_property
     def diagrams(self) -> DiagramSum:

@@ -33,7 +33,7 @@ from ..row_trials import all_cells_seconds, in_slices
 from ..running import Answer, in_run_folder, in_temporary_folder, planned_in, written
 from .engine import Stop, TurnEnded
 from .engine_options import Certainty, Device, EnginePrice, Estimate
-from .request import Request
+from .request import QueryRequest
 
 #: Assignments up to which the first sweep of a count proves it.
 _ONE_SWEEP_BITS = 30
@@ -59,7 +59,7 @@ class _EndedError(Exception):
 class SweepEngine:
     """A question as a sweep, which is priced better and better before it runs."""
 
-    request: Request
+    request: QueryRequest
     prepared: Prepared | None = None
     in_folder: bool = True
     why_host: str = ""

@@ -22,7 +22,7 @@ from ..running import Answer
 from .engine import ClosingEngine, Engine, Stop, TurnEnded
 from .engine_options import SWEEP, EnginePrice, Strategy
 from .race import Racer
-from .request import Request, method_of
+from .request import QueryRequest, method_of
 from .turn_account import Move, TurnAccount
 
 _LOG = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ _SHARED_PART = 0.5
 _CORES = 2
 
 
-def walk(strategy: Strategy, engines: Mapping[str, Engine], request: Request) -> Answer:
+def walk(strategy: Strategy, engines: Mapping[str, Engine], request: QueryRequest) -> Answer:
     """Give engines their turns until one answers.
 
     Raises
@@ -58,7 +58,7 @@ class _Walk:
 
     strategy: Strategy
     engines: Mapping[str, Engine]
-    request: Request
+    request: QueryRequest
     stack: ExitStack
     tried: list[Tried] = field(default_factory=list)
     refusals: dict[str, BudgetError] = field(default_factory=dict)

@@ -17,7 +17,7 @@ import bucketflow
 from bucketflow import BudgetError, Model, Result
 from bucketflow.pipeline.answering.engines import sweep_engine
 from bucketflow.pipeline.answering.engines.engine_options import EnginePrice
-from bucketflow.pipeline.answering.engines.request import Request
+from bucketflow.pipeline.answering.engines.request import QueryRequest
 from bucketflow.pipeline.answering.engines.strategy_policy import TurnLengths
 from bucketflow.pipeline.answering.engines.sweep_engine import AVOIDED_START, SweepEngine
 from bucketflow.pipeline.answering.optimum import Task
@@ -260,7 +260,7 @@ def test_questions_that_avoid_a_start_add_up_to_one(
     question, devices = Question(grid(14, 14, 6, "markov"), "partition"), []
     for seconds in (0.0, 1e9):
         monkeypatch.setattr(AVOIDED_START, "seconds", seconds)
-        price = SweepEngine(Request(question, Options(gpus=1), policy=policy)).estimate()
+        price = SweepEngine(QueryRequest(question, Options(gpus=1), policy=policy)).estimate()
         assert isinstance(price, EnginePrice)
         devices.append(price.device)
     assert devices == ["host", "gpu"]

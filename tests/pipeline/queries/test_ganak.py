@@ -21,7 +21,7 @@ from bucketflow import BudgetError, Model, ModelError
 from bucketflow.pipeline.answering.engines import engine_registry, sum_engines
 from bucketflow.pipeline.answering.engines.engine import TurnEnded
 from bucketflow.pipeline.answering.engines.engine_registry import EnginesOf
-from bucketflow.pipeline.answering.engines.request import Request
+from bucketflow.pipeline.answering.engines.request import QueryRequest
 from bucketflow.pipeline.answering.engines.strategy_policy import TurnLengths
 from bucketflow.pipeline.answering.question import question_of
 from bucketflow.pipeline.cli.main import main
@@ -190,7 +190,7 @@ def test_ganak_has_time_slices_and_another_engine_may_answer() -> None:
 
 @installed
 def test_a_turn_after_lack_of_memory_has_the_memory_of_that_turn() -> None:
-    request = Request(question_of(clause_model(14, 30), "count"), Options(memory="4GB"))
+    request = QueryRequest(question_of(clause_model(14, 30), "count"), Options(memory="4GB"))
     request.reserved_bytes = 1 << 40
     engine = EnginesOf(request)["ganak"]
     assert isinstance(engine, sum_engines.GanakEngine)
@@ -212,7 +212,7 @@ def test_a_count_beyond_its_bound_is_an_error(monkeypatch: pytest.MonkeyPatch) -
 def test_mixed_tables_are_left_to_the_sweep() -> None:
     rng = np.random.default_rng(0)
     model = named_model("markov", [3] * 6, [Function((v, v + 1), rng.random((3, 3)) + 0.1) for v in range(5)])
-    engines = EnginesOf(Request(question_of(model, "partition"), Options()))
+    engines = EnginesOf(QueryRequest(question_of(model, "partition"), Options()))
     assert isinstance(engines["ganak"].estimate(), str)
 
 

@@ -23,7 +23,7 @@ from bucketflow import BudgetError, Model, ModelError
 from bucketflow.pipeline.answering.answer_question import solved
 from bucketflow.pipeline.answering.engines.inner_bounds import InnerBounds
 from bucketflow.pipeline.answering.engines.outer_search import OuterSearch, outer_search
-from bucketflow.pipeline.answering.engines.request import Request
+from bucketflow.pipeline.answering.engines.request import QueryRequest
 from bucketflow.pipeline.answering.engines.strategy_policy import POLICY, OuterPolicy
 from bucketflow.pipeline.answering.question import question_of
 from bucketflow.pipeline.cli.main import main
@@ -192,7 +192,7 @@ def test_bounds_hold_the_best_sum(model: Model, data: Any) -> None:
     question = question_of(model, "mmap", maximize=[model.names[v] for v in wanted])
     if not question.reduced[0].leaves or not question.reduced[0].feasible:
         return
-    request = Request(question, Options(), ProofOptions(gap=data.draw(st.sampled_from([0.0, 0.5]))), ask=solved)
+    request = QueryRequest(question, Options(), ProofOptions(gap=data.draw(st.sampled_from([0.0, 0.5]))), ask=solved)
     with OuterPolicy.using(circuit_share=data.draw(st.sampled_from([0.0, 0.125]))):
         found = InnerBounds(request, "it was asked for").run()
     best = max(sums_by_states(model, wanted, {}).values())
@@ -243,7 +243,7 @@ def test_searches_whose_loops_are_not_compiled_in_time_are_left_out(name: str, m
     question = question_of(grid(4, 4, 2, "markov"), "mmap", maximize=[f"x{v}" for v in range(16) if v % 3])
     monkeypatch.setattr(OuterSearch, name, late)
     with OuterPolicy.using(bits=(1,)):
-        found = InnerBounds(Request(question, Options(), ProofOptions(), ask=solved), "it was asked for").run()
+        found = InnerBounds(QueryRequest(question, Options(), ProofOptions(), ask=solved), "it was asked for").run()
     assert found.proof is not None
     assert found.log10 is not None
     assert found.log10 <= found.proof.upper
@@ -293,7 +293,7 @@ def test_no_sum_of_a_network_is_above_1() -> None:
     others = [((*scope[1:], scope[0]), np.moveaxis(t, 0, -1)) for scope, t in zip(parents, tables, strict=True)]
     model = Model.build("bayes", names, [*sure, *others])
     question = question_of(model, "mmap", maximize=[f"x{k}" for k in range(8)])
-    found = InnerBounds(Request(question, Options(), ProofOptions(), ask=solved), "it was asked for").run()
+    found = InnerBounds(QueryRequest(question, Options(), ProofOptions(), ask=solved), "it was asked for").run()
     assert found.proof is not None
     assert (found.status, found.proof.method) == ("optimal", "the total")
     assert found.log10 == pytest.approx(0.0, abs=1e-9)
@@ -409,7 +409,9 @@ def test_small_mini_buckets_are_enough_for_a_proof(steps: int) -> None:
     question = question_of(model, "mmap", maximize=[model.names[v] for v in wanted])
     best = bucketflow.solve(model, "mmap", maximize=[model.names[v] for v in wanted]).log10
     with OuterPolicy.using(bits=(3,), most_step_cells=steps):
-        found = InnerBounds(Request(question, Options(), ProofOptions(time=60), ask=solved), "it was asked for").run()
+        found = InnerBounds(
+            QueryRequest(question, Options(), ProofOptions(time=60), ask=solved), "it was asked for"
+        ).run()
     assert found.proof is not None
     assert best is not None
     assert found.proof.upper >= best - 1e-8
@@ -423,7 +425,9 @@ def test_time_of_a_search_that_is_through_goes_to_larger_mini_buckets(monkeypatc
     model = grid(5, 5, 2, "markov")
     wanted = [model.names[v] for v in range(0, 25, 2)]
     with OuterPolicy.using(bits=(3, 20), most_step_cells=0):
-        request = Request(question_of(model, "mmap", maximize=wanted), Options(), ProofOptions(time=60), ask=solved)
+        request = QueryRequest(
+            question_of(model, "mmap", maximize=wanted), Options(), ProofOptions(time=60), ask=solved
+        )
         found = InnerBounds(request, "it was asked for").run()
     assert found.proof is not None
     assert found.proof.upper == pytest.approx(bucketflow.solve(model, "mmap", maximize=wanted).log10)

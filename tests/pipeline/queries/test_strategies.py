@@ -27,7 +27,7 @@ from bucketflow.pipeline.answering.engines.engine_options import (
     Strategy,
     strategy_of,
 )
-from bucketflow.pipeline.answering.engines.request import Request
+from bucketflow.pipeline.answering.engines.request import QueryRequest
 from bucketflow.pipeline.answering.engines.strategy_policy import POLICY, StrategyPolicy
 from bucketflow.pipeline.answering.engines.sweep_engine import SweepEngine
 from bucketflow.pipeline.answering.engines.turn_account import Move, TurnAccount
@@ -378,7 +378,7 @@ def test_a_projected_count_is_refused_by_the_size_of_what_remains_before_a_tree_
     names = [f"x{k}" for k in range(40)]
     functions = [(["hidden", name], np.array([[0.0, 1.0], [1.0, 1.0]])) for name in names]
     model = bucketflow.Model.build("markov", dict.fromkeys(["hidden", *names], 2), functions)
-    request = Request(question_of(model, "count", project=names), Options(memory="1MB"))
+    request = QueryRequest(question_of(model, "count", project=names), Options(memory="1MB"))
     assert str(SweepEngine(request).estimate()).startswith(
         "the problem that remains once 1 variables are eliminated needs"
     )
