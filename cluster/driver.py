@@ -11,10 +11,8 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
-
-from ..records import dataclass
 
 #: Priority of a task that drives a run. It starts immediately, before tasks that compute, because it mostly waits.
 FIRST = 1_000_000

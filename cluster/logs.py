@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import logging
 import sys
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
-
-from ..records import dataclass
 
 FORMATS = ("text", "json")
 LEVELS = ("debug", "info", "warning", "error")

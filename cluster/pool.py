@@ -12,11 +12,10 @@ from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, M
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from contextvars import copy_context
+from dataclasses import dataclass
 from inspect import isgeneratorfunction
 from threading import Lock
 from typing import Any, Final, Protocol
-
-from ..records import dataclass
 
 Call = tuple[Any, ...]
 Phases = Generator[None, None, Any]

@@ -12,9 +12,9 @@ import os
 import pickle
 from collections import Counter
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from ..records import dataclass
 from .address import ClusterError, connected
 from .memory import available_bytes, keep_freed_blocks, limited_task_bytes, shared_bytes
 from .version import __version__, source_digest

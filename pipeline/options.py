@@ -9,9 +9,9 @@ from decimal import Decimal
 from os import PathLike
 from typing import Any, TypedDict
 
-from ..records import dataclass
 from ..storage.files import Place
 from ..storage.object_store import ObjectPath
+from ..tasks.steps.light_dataclass import dataclass
 from .errors import BucketflowError, ModelError
 from .local_paths import folder_path, local_path, verify_cache_folder
 from .models.checks import integer

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from ..records import dataclass
 from . import ledger
 from .files import Place, file_bytes, read_whole
 from .tables import LOG_SCALE, LOGS

@@ -9,9 +9,9 @@ import errno
 import json
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from ..records import dataclass
 from . import ledger
 from .file_faults import file_fault
 from .files import PARTIAL, Place, force, is_there, read_whole, refuse_links, remove_folder, write_all, written_whole

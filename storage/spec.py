@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from itertools import product
 from math import prod
 from typing import Any
 
-from ..records import dataclass
 from .file_faults import file_fault
 
 Key = tuple[str, tuple[int, ...]]

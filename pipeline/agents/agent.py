@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...records import dataclass
 from ...tasks.gpu.arrays import on_host
+from ...tasks.steps.light_dataclass import dataclass
 from ...tasks.steps.semiring import Semiring, min_plus
 from ...tasks.steps.views import slice_of
 from ...tasks.sweeps.best_states import best_states

@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 
-from ...records import dataclass
+from ...tasks.steps.light_dataclass import dataclass
 from ...tasks.steps.semiring import Semiring, min_plus
 from ...tasks.steps.step import Step, make_step
 from ..minibuckets.partition import MiniBucket, Partition, Size, partition

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from ...cluster.pool import Pool, TaskLabel
-from ...records import dataclass
+from ...tasks.steps.light_dataclass import dataclass
 from ...tasks.sweeps.program import pick
 from ..plans.task_graph import ascii_name
 from .agent import Decided, Knowledge, Message, Sent, assign, cost_at, util

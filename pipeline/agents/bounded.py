@@ -10,7 +10,7 @@ from itertools import islice, product
 from typing import Any, TypeVar
 
 from ...cluster.pool import Pool
-from ...records import dataclass
+from ...tasks.steps.light_dataclass import dataclass
 from .agent import Knowledge, Message, States, message_bytes
 from .agent_plan import AgentPlan, Scope
 from .agent_policy import AgentPolicy

@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Literal, get_args
 
-from ...records import dataclass
+from ...tasks.steps.light_dataclass import dataclass
 from ..errors import ModelError, shorten
 from ..models.dcop import Dcop
 from ..orders.depth_first import bucket_parents

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ...records import dataclass
+from ...tasks.steps.light_dataclass import dataclass
 from .agent import Knowledge, Message, MessageTable, Sent, States, assign, cost_at, util
 from .agent_plan import Scope
 from .network import STATE_BYTES, Clock, SimulatedNetwork, latest

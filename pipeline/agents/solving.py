@@ -12,9 +12,9 @@ from typing import Final
 import numpy as np
 
 from ...cluster.pool import Pool, SerialPool
-from ...records import dataclass
 from ...tasks.compiler.code_cache import compiler_pays
 from ...tasks.cpu.dense import run
+from ...tasks.steps.light_dataclass import dataclass
 from ...tasks.steps.lowering import Lowered
 from ...tasks.steps.semiring import Semiring
 from ...tasks.sweeps.device_sweep import DevicePlaces, DevicePlain

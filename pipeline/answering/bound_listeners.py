@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import field
 from typing import Protocol
 
-from ...records import dataclass
+from ...tasks.steps.light_dataclass import dataclass
 from ..cost_networks.cost_network import States
 from ..results.bounds import Bounds, Number
 

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ...cluster.memory import peak_rss_bytes
-from ...records import dataclass
+from ...tasks.steps.light_dataclass import dataclass
 from ..errors import BudgetError, InternalError
 from ..options import Options
 from ..preprocessing.preprocess import Network, fixed_value

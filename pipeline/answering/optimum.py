@@ -11,9 +11,9 @@ from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 from ...cluster.memory import peak_rss_bytes
-from ...records import dataclass
 from ...tasks.compiler.compile_limits import NotCompiledError
 from ...tasks.cpu.threads import return_freed_pages, return_large_blocks
+from ...tasks.steps.light_dataclass import dataclass
 from ..cost_networks.cost_network import COPIES, CostNetwork, States, Units, check_tables, cost_network, model_of
 from ..errors import BudgetError, InternalError
 from ..machine.resources import Resources

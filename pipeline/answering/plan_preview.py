@@ -7,7 +7,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from ...records import dataclass
+from ...tasks.steps.light_dataclass import dataclass
 from ..cost_networks.cost_network import model_of
 from ..cost_networks.preparation import PreparedNetwork, Report
 from ..cost_networks.preparation import prepare as made_smaller

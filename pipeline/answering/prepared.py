@@ -11,7 +11,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
 from ...cluster.device_threads import begun_devices
-from ...records import dataclass
+from ...tasks.steps.light_dataclass import dataclass
 from ...tasks.steps.row_policy import RowPolicy
 from ...tasks.steps.semiring import Semiring
 from ..budget.fit import Prices, fitted

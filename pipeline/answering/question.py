@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...records import dataclass
+from ...tasks.steps.light_dataclass import dataclass
 from ..errors import ModelError
 from ..formats.read import evidence_of, load_evidence, variables_of
 from ..models.findings import check_log10, is_state, likelihood, named_findings

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...cluster.version import __version__
-from ...records import dataclass
 from ...storage.files import Place, file_bytes, free_bytes
 from ...storage.object_store import ObjectPath
 from ...storage.scratch import scratch_folder
 from ...storage.spec import DiskFullError, StorageError, UnreachableError
 from ...tasks.gpu.memory import is_short
+from ...tasks.steps.light_dataclass import dataclass
 from ..errors import BudgetError, IncompatibleRunError, StoppedError, format_bytes
 from ..options import Options, ProofOptions
 from ..plans.plan import Plan

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from ...cluster.memory import peak_rss_bytes
-from ...records import dataclass
+from ...tasks.steps.light_dataclass import dataclass
 from ...tasks.steps.semiring import mod_sum_product
 from ..errors import BudgetError, InternalError
 from ..options import Options

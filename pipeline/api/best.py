@@ -12,7 +12,7 @@ from itertools import islice, product
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
-from ...records import dataclass
+from ...tasks.steps.light_dataclass import dataclass
 from ..answering.answer_question import valued
 from ..answering.engines.engine_options import EnginePrice
 from ..answering.engines.request import QueryRequest

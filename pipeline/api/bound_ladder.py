@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ...cluster.device_threads import DeviceThreads
 from ...cluster.pool import Pool, SerialPool
-from ...records import dataclass
 from ...storage.files import Place, file_bytes, free_bytes
 from ...storage.run_folder import MESSAGES
 from ...tasks.compiler.compile_limits import NotCompiledError
+from ...tasks.steps.light_dataclass import dataclass
 from ..answering.prepared import local_order
 from ..errors import BudgetError, format_bytes
 from ..machine.resources import Resources

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...cluster.memory import peak_rss_bytes
-from ...records import dataclass
+from ...tasks.steps.light_dataclass import dataclass
 from ...tasks.steps.sweep_policy import SweepPolicy
 from ...tasks.sweeps.conditional_draws import uniform_numbers
 from ..answering.answer_question import valued

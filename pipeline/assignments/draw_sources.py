@@ -10,7 +10,7 @@ from typing import Any, Final, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from ...records import dataclass
+from ...tasks.steps.light_dataclass import dataclass
 from ...tasks.steps.sweep_policy import SweepPolicy
 from ...tasks.sweeps.scaled import LOWEST, from_logs
 from ...tasks.sweeps.table_packs import ScaledPack

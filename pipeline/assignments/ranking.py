@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ...records import dataclass
 from ...tasks.rows.memory_account import RowsNoRoomError
+from ...tasks.steps.light_dataclass import dataclass
 from ...tasks.steps.number_limits import EXACT_INTEGER
 from ...tasks.steps.semiring import Semiring
 from ...tasks.steps.step import Step

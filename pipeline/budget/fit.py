@@ -9,7 +9,7 @@ from itertools import chain
 from math import inf
 from typing import Final
 
-from ...records import dataclass
+from ...tasks.steps.light_dataclass import dataclass
 from ..errors import BudgetError, format_bytes
 from ..models.query import Fit
 from ..orders.effort import PlanningBudget

@@ -8,7 +8,7 @@ from math import inf, prod
 from operator import itemgetter
 from typing import Final
 
-from ...records import dataclass
+from ...tasks.steps.light_dataclass import dataclass
 from ..errors import BudgetError, format_bytes, format_count
 from ..orders.effort import OUTLINE_SECONDS, PlanningBudget
 from ..plans.lower_bounds import Outline, least_bytes

@@ -10,8 +10,8 @@ import click
 from rich.table import Table
 
 from ...cluster.memory import COMPILED_PROCESS_BYTES, PROCESS_BYTES, limited_task_bytes
-from ...records import dataclass
 from ...tasks.compiler.code_cache import COLD_CELLS
+from ...tasks.steps.light_dataclass import dataclass
 from ..drawings.svg import drawing_ending
 from ..errors import BudgetError, ModelError, format_bytes, format_cells, printable, shown_number
 from ..machine.learnt_rates import known_launches

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...records import dataclass
+from ...tasks.steps.light_dataclass import dataclass
 from .cost_network import Costs, States
 from .working_network import Integers, NetworkProblem
 

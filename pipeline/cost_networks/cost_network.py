@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ...records import dataclass
+from ...tasks.steps.light_dataclass import dataclass
 from ...tasks.steps.ordered_sum import ordered_sum
 from ..errors import BudgetError, format_bytes
 from ..models.model import FORBIDDEN, Function, Model

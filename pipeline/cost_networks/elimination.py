@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ...records import dataclass
+from ...tasks.steps.light_dataclass import dataclass
 from .cost_network import Costs, States
 from .cost_network_policy import CostNetworkPolicy
 from .working_network import NetworkProblem

@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from ...records import dataclass
+from ...tasks.steps.light_dataclass import dataclass
 from .compaction import compact, only
 from .cost_network import CostNetwork, States
 from .cost_network_policy import CostNetworkPolicy

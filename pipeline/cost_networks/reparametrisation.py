@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from ...records import dataclass
+from ...tasks.steps.light_dataclass import dataclass
 from .cost_network_policy import CostNetworkPolicy
 from .working_network import Integers, NetworkProblem
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ...records import dataclass
+from ...tasks.steps.light_dataclass import dataclass
 from ...tasks.steps.policy import Policy
 
 # Members of a list of numbers or names that are shown.

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from ...records import dataclass
+from ...tasks.steps.light_dataclass import dataclass
 from ..errors import format_bytes, shorten
 from .svg import Canvas, Svg, colour_of, drawn_ramp, legend_words, text_width
 

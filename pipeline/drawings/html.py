@@ -8,7 +8,7 @@ from html import escape
 from os import PathLike
 from typing import Any, Final
 
-from ...records import dataclass
+from ...tasks.steps.light_dataclass import dataclass
 from ..errors import ModelError, short_number
 from ..local_paths import local_path
 from ..written_files import whole_text

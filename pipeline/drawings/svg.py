@@ -7,7 +7,7 @@ from html import escape
 from os import PathLike
 from typing import Final
 
-from ...records import dataclass
+from ...tasks.steps.light_dataclass import dataclass
 from ..errors import ModelError, shorten, writing
 from ..local_paths import local_path
 from ..written_files import whole_file, whole_text

@@ -9,7 +9,7 @@ from decimal import Context, Decimal
 import numpy as np
 from numpy.typing import NDArray
 
-from ...records import dataclass
+from ...tasks.steps.light_dataclass import dataclass
 from ...tasks.steps.number_limits import LARGEST_DECIMALS
 from ..models.model import FORBIDDEN
 from .text.tokens import Tokens

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 
-from ...records import dataclass
+from ...tasks.steps.light_dataclass import dataclass
 from ..errors import ModelError, shorten
 from ..models.findings import likelihood
 from ..models.model import Model

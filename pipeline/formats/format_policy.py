@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ...records import dataclass
+from ...tasks.steps.light_dataclass import dataclass
 from ...tasks.steps.policy import Policy
 
 #: Bytes that a reader needs for a word (a str and its place in a list), a number, a Decimal, and a value of a domain

@@ -8,7 +8,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
-from ...records import dataclass
+from ...tasks.steps.light_dataclass import dataclass
 from ..errors import FormatError, UnreadableError, shorten
 from ..models.dcop import Dcop
 from ..models.model import Model

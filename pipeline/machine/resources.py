@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...cluster.memory import default_memory_bytes
-from ...records import dataclass
 from ...storage.files import free_bytes
 from ...tasks.learnt.learnt_launches import learnt_least_cells
+from ...tasks.steps.light_dataclass import dataclass
 from ..errors import BucketflowError
 from ..options import Options, parse_size
 

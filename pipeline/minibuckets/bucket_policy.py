@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ...records import dataclass
+from ...tasks.steps.light_dataclass import dataclass
 from ...tasks.steps.policy import Policy
 
 # Least costs over an axis of no more states are found state by state, which takes a tenth.

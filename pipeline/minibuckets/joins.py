@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...records import dataclass
 from ...tasks.cpu.dense import run
 from ...tasks.gpu.arrays import aligned, is_device
+from ...tasks.steps.light_dataclass import dataclass
 from ...tasks.steps.semiring import Semiring
 from ...tasks.steps.step import Step, make_step
 from ...tasks.sweeps.sweep import useful_threads

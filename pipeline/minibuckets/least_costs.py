@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from ...records import dataclass
 from ...tasks.gpu.arrays import is_device
+from ...tasks.steps.light_dataclass import dataclass
 from ...tasks.steps.semiring import MIN_PLUS
 from ..cost_networks.cost_network import CostNetwork, States
 from .bucket_elimination import Array, BucketElimination, Extent, Stop

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from ...records import dataclass
 from ...tasks.gpu.arrays import is_device
+from ...tasks.steps.light_dataclass import dataclass
 from ...tasks.steps.ordered_sum import ordered_sum
 from ...tasks.steps.semiring import LOG_SUM
 from .bucket_elimination import Array, BucketElimination, Extent, Stop

@@ -13,8 +13,8 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import accumulate, product
 from typing import Final
 
-from ...records import dataclass
 from ...storage.spec import TableSpec
+from ...tasks.steps.light_dataclass import dataclass
 from ...tasks.steps.number_limits import CELL_BYTES
 from ..errors import BudgetError, format_bytes
 from .partition import MiniBucket, Partition, Scope

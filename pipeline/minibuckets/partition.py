@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from functools import cached_property
 
-from ...records import dataclass
+from ...tasks.steps.light_dataclass import dataclass
 from ...tasks.steps.number_limits import CELL_BYTES
 
 Scope = tuple[int, ...]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from ...records import dataclass
 from ...tasks.compiler.code_cache import compiler_pays
+from ...tasks.steps.light_dataclass import dataclass
 from ...tasks.steps.number_limits import OUTWARD_SHARE
 from ...tasks.steps.ordered_sum import ordered_sum
 from ...tasks.steps.semiring import LOG_SUM, MIN_PLUS, Semiring

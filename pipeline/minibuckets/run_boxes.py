@@ -15,9 +15,9 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ...records import dataclass
 from ...storage.files import Place
 from ...tasks.gpu.arrays import on_host
+from ...tasks.steps.light_dataclass import dataclass
 from ...tasks.steps.semiring import LOG_SUM, MIN_PLUS
 from ..cost_networks.cost_network import CostNetwork, States
 from ..plans.problem import sliced_dims

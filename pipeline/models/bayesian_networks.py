@@ -11,8 +11,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ...records import dataclass
 from ...tasks.rows.keys import Keys
+from ...tasks.steps.light_dataclass import dataclass
 from ..errors import ModelError, shorten
 from .function import Function, joined, runs
 

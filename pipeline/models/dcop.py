@@ -7,7 +7,7 @@ from dataclasses import field, replace
 from decimal import Decimal
 from functools import cached_property
 
-from ...records import dataclass
+from ...tasks.steps.light_dataclass import dataclass
 from ..errors import ModelError, shorten
 from ..public_names import public
 from .checks import first_again

@@ -5,7 +5,7 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import Any
 
-from ...records import dataclass
+from ...tasks.steps.light_dataclass import dataclass
 from ..drawings.shown import Shown
 from ..errors import printable, shown_number
 from ..public_names import public

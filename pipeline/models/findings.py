@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...records import dataclass
+from ...tasks.steps.light_dataclass import dataclass
 from ...tasks.steps.number_limits import SAME_SHARE
 from ..errors import InternalError, ModelError
 from .bayesian_networks import children_fault, cycle_fault, row_sums

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, Literal, get_args
 
-from ...records import dataclass
+from ...tasks.steps.light_dataclass import dataclass
 from .query import Fit, Method, Representation, TaskSize, TreeKind
 
 Kind = Literal["text", "size", "whole", "number", "choice", "flag"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
-from ...records import dataclass
+from ...tasks.steps.light_dataclass import dataclass
 
 Query = Literal["optimum", "partition", "count"]
 """Queries that one upward sweep answers."""

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from math import inf
 from typing import Final
 
-from ...records import dataclass
+from ...tasks.steps.light_dataclass import dataclass
 
 SHARE: Final = 0.1
 """Planning may take this share of the predicted run,"""

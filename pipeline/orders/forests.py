@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...records import dataclass
 from ...tasks.steps.axes import bits_of, mask_of
+from ...tasks.steps.light_dataclass import dataclass
 from ..trees.costs import Rates, least_seconds, step_prices
 from ..trees.tree import Sizer, Tree, build_tree
 

@@ -23,7 +23,7 @@ from dataclasses import replace
 from itertools import count, pairwise
 from math import prod
 
-from ...records import dataclass
+from ...tasks.steps.light_dataclass import dataclass
 from ..trees.tree import Tree, build_tree
 from .tree_search import TreeSearch
 

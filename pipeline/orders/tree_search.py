@@ -24,10 +24,10 @@ from itertools import pairwise
 from operator import itemgetter
 from typing import Final, Literal
 
-from ...records import dataclass
 from ...tasks.compiler.code_cache import seconds_to_compile
 from ...tasks.compiler.compile_limits import NotCompiledError
 from ...tasks.compiler.working_time import compiling_seconds, working_seconds
+from ...tasks.steps.light_dataclass import dataclass
 from ..trees.costs import Rates, tree_cost
 from ..trees.tree import Tree
 from .effort import FUNCTION_SECONDS, PlanningBudget

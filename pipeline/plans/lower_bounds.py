@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from heapq import nlargest
 
-from ...records import dataclass
+from ...tasks.steps.light_dataclass import dataclass
 from ...tasks.steps.step import Step
 from ..trees.memory import Sizing, leaf_bytes
 from ..trees.tree import Tree, cells_beside

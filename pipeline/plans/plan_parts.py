@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ...records import dataclass
+from ...tasks.steps.light_dataclass import dataclass
 
 if TYPE_CHECKING:
     from ...tasks.steps.step import Step

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from dataclasses import field, replace
 from typing import Final
 
-from ...records import dataclass
 from ...tasks.steps.caches import REMEMBERED
+from ...tasks.steps.light_dataclass import dataclass
 from ..errors import BudgetError, format_bytes, format_count
 from ..orders.effort import OUTLINE_SECONDS, TABLE_SECONDS, PlanningBudget
 from ..orders.last_variables import trees_with_last

@@ -20,8 +20,8 @@ from dataclasses import replace
 from math import exp, prod
 from typing import TYPE_CHECKING
 
-from ...records import dataclass
 from ...tasks.learnt.learnt_launches import LearntLaunches, learnt
+from ...tasks.steps.light_dataclass import dataclass
 from ...tasks.steps.lowering import SMALL_CELLS, Lowered
 from ...tasks.steps.ordered_sum import ordered_sum
 from ...tasks.steps.semiring import Semiring

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from ...records import dataclass
+from ...tasks.steps.light_dataclass import dataclass
 from ...tasks.steps.number_limits import FAR_INTEGER
 from ...tasks.steps.semiring import Semiring
 from ..models.query import TreeKind

@@ -17,7 +17,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from ...records import dataclass
+from ...tasks.steps.light_dataclass import dataclass
 from ...tasks.steps.step import Step
 from ..drawings.graph_picture import Drawn, svg_of
 from ..drawings.rendering import RENDERED, check_renderer

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final, Self
 
-from ...records import dataclass
 from ...tasks.steps.caches import Remembered
+from ...tasks.steps.light_dataclass import dataclass
 from ..errors import BudgetError
 from ..trees.costs import Rates, steps_cost
 from ..trees.cutsets import variant_nodes

@@ -14,8 +14,8 @@ from collections.abc import Collection, Iterator, Sequence
 from math import inf, prod
 from typing import Any
 
-from ...records import dataclass
 from ...tasks.steps.axes import bits_of, mask_of
+from ...tasks.steps.light_dataclass import dataclass
 from ...tasks.steps.step import Step, make_step
 from ..trees.costs import STORED_CELLS
 from ..trees.layouts import choose_layouts

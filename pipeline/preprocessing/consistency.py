@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...records import dataclass
+from ...tasks.steps.light_dataclass import dataclass
 from ..models.function import Function, highest_costs, occurring_states
 from ..models.model import Model
 from .preprocessing_policy import PreprocessingPolicy

@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ...records import dataclass
+from ...tasks.steps.light_dataclass import dataclass
 from ..models.function import Function, joined, runs
 from ..models.model import Model
 from .leaf_rows import ListedCells

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...records import dataclass
 from ...tasks.rows.keys import Keys
 from ...tasks.rows.numpy_rows import comparable
+from ...tasks.steps.light_dataclass import dataclass
 from ...tasks.steps.ordered_sum import ordered_sum
 from .consistency import allowed
 from .preprocess import Leaf, Network

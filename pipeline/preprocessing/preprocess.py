@@ -19,9 +19,9 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from ...records import dataclass
 from ...tasks.rows.keys import Keys
 from ...tasks.steps.caches import REMEMBERED
+from ...tasks.steps.light_dataclass import dataclass
 from ..models.model import Function, Model
 from ..models.query import Query as Query
 from .consistency import NOTHING, Pruned, excluding, fixpoint

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...records import dataclass
+from ...tasks.steps.light_dataclass import dataclass
 from ...tasks.steps.policy import Policy
 
 

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from dataclasses import field
 from typing import TYPE_CHECKING, Final, Protocol
 
-from ...records import dataclass
 from ...tasks.compiler.compile_limits import NotCompiledError
 from ...tasks.compiler.working_time import working_seconds
+from ...tasks.steps.light_dataclass import dataclass
 from ..cost_networks.cost_network import CostNetwork, States
 from ..cost_networks.preparation import Report
 from ..orders.depth_first import bucket_cells

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
-from ...records import dataclass
+from ...tasks.steps.light_dataclass import dataclass
 from ..cost_networks.cost_network import CostNetwork, States
 
 if TYPE_CHECKING:

@@ -13,10 +13,10 @@ from collections.abc import Generator, Iterable, Iterator
 from dataclasses import replace
 from typing import Final
 
-from ...records import dataclass
 from ...tasks.compiler.compile_beside import await_any
 from ...tasks.compiler.compile_limits import going_on_meanwhile
 from ...tasks.compiler.working_time import working_seconds
+from ...tasks.steps.light_dataclass import dataclass
 from ..cost_networks.cost_network import CostNetwork
 from ..cost_networks.preparation import WORK
 from ..orders.depth_first import bucket_cells, rearranged

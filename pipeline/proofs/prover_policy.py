@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ...records import dataclass
+from ...tasks.steps.light_dataclass import dataclass
 from ...tasks.steps.policy import Policy
 
 # The prover that closed most of the gap has the longest turns where a prover may close this part of the gap.

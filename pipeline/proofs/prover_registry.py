@@ -11,9 +11,9 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Final, Literal
 
-from ...records import dataclass
 from ...tasks.compiler.code_cache import is_compiled
 from ...tasks.compiler.compile_limits import is_limited
+from ...tasks.steps.light_dataclass import dataclass
 from .incumbent import Incumbent
 from .prover import Prover
 from .provers.neighbourhood_search import is_wide

@@ -11,8 +11,8 @@ from dataclasses import field
 from functools import cached_property
 from typing import Final
 
-from ...records import dataclass
 from ...tasks.compiler.working_time import working_seconds
+from ...tasks.steps.light_dataclass import dataclass
 from ..cost_networks.cost_network import CostNetwork
 from ..cost_networks.preparation import WORK, PreparedNetwork, prepare
 from ..orders.depth_first import depth_first_order

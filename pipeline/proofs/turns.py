@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import Final
 
-from ...records import dataclass
 from ...tasks.compiler.working_time import working_seconds
+from ...tasks.steps.light_dataclass import dataclass
 from .prover_policy import NOTABLE_GAP_SHARE, ProverPolicy
 from .prover_registry import Registered, traits_of
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ...records import dataclass
 from ...tasks.boxes.codecs import Codec
+from ...tasks.steps.light_dataclass import dataclass
 from ...tasks.steps.number_limits import EXACT_INTEGER
 from ...tasks.steps.semiring import SUM_PRODUCT, Semiring, min_plus
 from ...tasks.sweeps.scaled import QuickSumProduct, Scaled, SumProduct

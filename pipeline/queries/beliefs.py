@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ...records import dataclass
 from ...tasks.boxes.codecs import Codec, PlainCodec, ScaledCodec
+from ...tasks.steps.light_dataclass import dataclass
 from ...tasks.steps.number_limits import FAR_INTEGER
 from ...tasks.steps.semiring import Semiring
 from ...tasks.sweeps.beliefs import above_least, normalised

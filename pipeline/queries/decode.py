@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...records import dataclass
 from ...tasks.rows.relation import Dense, Relation, Table, to_dense
+from ...tasks.steps.light_dataclass import dataclass
 from ...tasks.steps.semiring import Semiring
 from ...tasks.steps.step import Step, make_step
 from ...tasks.steps.views import TableSlice, slice_of

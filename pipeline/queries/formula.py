@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...records import dataclass
 from ...tasks.counting.count_state import Clauses, clauses_of, decided_first
+from ...tasks.steps.light_dataclass import dataclass
 from ..models.model import Model
 from ..orders.min_fill import min_fill_order
 from ..preprocessing.consistency import allowed

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Any
 
-from ...records import dataclass
+from ...tasks.steps.light_dataclass import dataclass
 from ..models.model import Model
 from .proof import shown_assignment
 

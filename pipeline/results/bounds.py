@@ -7,7 +7,7 @@ from dataclasses import field
 from decimal import Decimal
 from typing import Any, Literal
 
-from ...records import dataclass
+from ...tasks.steps.light_dataclass import dataclass
 from ..drawings.shown import Shown
 from ..errors import format_bytes, shown_number
 from ..models.frames import Tabled

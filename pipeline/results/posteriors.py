@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ...records import dataclass
+from ...tasks.steps.light_dataclass import dataclass
 from ..drawings.html import Html, bar, labelled, number_text, shown_rows
 from ..drawings.shown import MOST_LINES, first_lines, wrapped
 from ..errors import MissingNameError, ModelError, counted, logarithm, meant, power_of_ten, printable

@@ -9,7 +9,7 @@ from decimal import Decimal
 from math import log2
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
-from ...records import dataclass
+from ...tasks.steps.light_dataclass import dataclass
 from ..drawings.shown import Shown
 from ..errors import format_bytes, listed, printable, shown_number
 from ..models.frames import Tabled

@@ -13,8 +13,8 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from ...records import dataclass
 from ...tasks.compiler.working_time import compiling_seconds
+from ...tasks.steps.light_dataclass import dataclass
 
 # The prediction counts as much as the measurement of this share of the cells.
 _PREDICTED_SHARE: Final = 0.01

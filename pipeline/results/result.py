@@ -9,7 +9,7 @@ from math import inf
 from sys import float_info
 from typing import TYPE_CHECKING, Any, Literal
 
-from ...records import dataclass
+from ...tasks.steps.light_dataclass import dataclass
 from ..drawings.shown import Shown
 from ..errors import ModelError, format_bytes, logarithm, power_of_ten
 from ..models.frames import Tabled

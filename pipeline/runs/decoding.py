@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from ...cluster.pool import TaskLabel
-from ...records import dataclass
 from ...tasks.gpu.arrays import on_host
+from ...tasks.steps.light_dataclass import dataclass
 from ...tasks.steps.step import Step
 from ...tasks.sweeps.program import Program
 from ..plans.problem import Problem, sliced_dims

@@ -19,7 +19,6 @@ import numpy as np
 
 from ...cluster.memory import default_memory_bytes
 from ...cluster.pool import Node, TaskLabel
-from ...records import dataclass
 from ...storage.chunks import write_chunk
 from ...storage.files import Place
 from ...storage.spec import ChunkLostError, Receipt, StorageError, TableSpec
@@ -30,6 +29,7 @@ from ...tasks.boxes.object_chunks import chunk_store
 from ...tasks.boxes.receipts import Receipts
 from ...tasks.boxes.stores import Key, Store
 from ...tasks.gpu.memory import DeviceMemoryError
+from ...tasks.steps.light_dataclass import dataclass
 from ...tasks.sweeps.program import Program
 from ..plans.problem import sliced_dims
 from ..plans.stages import Spill, Stage

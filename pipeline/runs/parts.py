@@ -13,7 +13,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from ...cluster.dask_pool import DaskPool
 from ...cluster.pool import Pool, TaskLabel
-from ...records import dataclass
+from ...tasks.steps.light_dataclass import dataclass
 from ...tasks.steps.step import Step
 from ...tasks.sweeps.program import Program, pick, run_part, run_step, together
 from ...tasks.sweeps.sweep import freed_tables

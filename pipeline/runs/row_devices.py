@@ -16,7 +16,6 @@ from typing import Any, Generic, TypeVar
 from ...cluster.device_threads import DeviceThreads, present_device
 from ...cluster.memory import default_memory_bytes
 from ...cluster.pool import Node
-from ...records import dataclass
 from ...tasks.gpu import arrays, peers
 from ...tasks.gpu.arrays import is_device
 from ...tasks.gpu.kernels import cupy
@@ -32,6 +31,7 @@ from ...tasks.rows.device_algebra import (
 from ...tasks.rows.memory_account import LargeJoinError, MemoryAccount, RowsNoRoomError
 from ...tasks.rows.ordering import concatenated
 from ...tasks.rows.relation import Dense, Relation, Table
+from ...tasks.steps.light_dataclass import dataclass
 from ...tasks.steps.row_policy import RowPolicy
 from ...tasks.steps.step import Step
 from ...tasks.sweeps.sweep import spend

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 from ...cluster.dask_pool import DaskPool
 from ...cluster.pool import Pool, SerialPool, TaskLabel
 from ...cluster.swept_cells import count
-from ...records import dataclass
 from ...storage.files import Place
+from ...tasks.steps.light_dataclass import dataclass
 from ...tasks.steps.step import Step
 from ...tasks.sweeps.program import Program
 from ...tasks.sweeps.sweep import OnTable, StepReport

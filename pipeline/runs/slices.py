@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from ...cluster.dask_pool import DaskPool
 from ...cluster.device_threads import DeviceThreads, present_device
 from ...cluster.pool import Call, LabelOf, TaskLabel
-from ...records import dataclass
 from ...storage import ledger
 from ...storage.chunks import read_chunk, write_chunk
 from ...storage.files import Place
@@ -25,6 +24,7 @@ from ...storage.tables import create_table
 from ...tasks.boxes.receipts import Receipts
 from ...tasks.boxes.stores import ChunkFiles
 from ...tasks.compiler.code_cache import compiler_pays
+from ...tasks.steps.light_dataclass import dataclass
 from ...tasks.sweeps.program import Program
 from ...tasks.sweeps.sweep import OnTable, timed_steps
 from ..plans.plan import Plan

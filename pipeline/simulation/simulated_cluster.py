@@ -13,7 +13,7 @@ from math import inf
 from random import Random
 from typing import Final, Literal
 
-from ...records import dataclass
+from ...tasks.steps.light_dataclass import dataclass
 from ..errors import ModelError
 
 #: The worker that stands for the client's process.

@@ -13,9 +13,9 @@ from math import ceil, log2
 from operator import or_
 from typing import Final, NamedTuple
 
-from ...records import dataclass
 from ...tasks.steps.axes import mask_key, mask_of
 from ...tasks.steps.caches import Remembered
+from ...tasks.steps.light_dataclass import dataclass
 from ...tasks.steps.lowering import SMALL_CELLS, Lowered
 from ...tasks.steps.number_limits import SAME_SHARE
 from ...tasks.steps.ordered_sum import ordered_sum

@@ -29,8 +29,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ...records import dataclass
 from ...tasks.steps.caches import Remembered
+from ...tasks.steps.light_dataclass import dataclass
 from ...tasks.steps.number_limits import SAME_SHARE
 from .costs import GPU_RATES, KernelRates, Rates, sized_work, step_seconds
 from .tree import Sizer, Tree, sizer_of

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...records import dataclass
+from ...tasks.steps.light_dataclass import dataclass
 from .tree import Sizer, Tree, sizer_of
 
 

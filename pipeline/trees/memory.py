@@ -23,7 +23,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from math import inf, prod
 from operator import itemgetter
 
-from ...records import dataclass
+from ...tasks.steps.light_dataclass import dataclass
 from ...tasks.steps.ordered_sum import ordered_sum
 from ...tasks.steps.step import Step, make_step
 from ...tasks.steps.streaming import least_bytes

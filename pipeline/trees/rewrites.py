@@ -13,7 +13,7 @@ from math import log2
 from operator import itemgetter
 from typing import Final
 
-from ...records import dataclass
+from ...tasks.steps.light_dataclass import dataclass
 from ...tasks.steps.number_limits import SAME_SHARE
 from ...tasks.steps.ordered_sum import ordered_sum
 from ...tasks.steps.policy import Policy

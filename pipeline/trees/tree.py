@@ -23,9 +23,9 @@ from itertools import chain
 from math import log2, prod
 from typing import Any
 
-from ...records import dataclass
 from ...tasks.steps.axes import REMEMBERED_SIZES, Sizes, alike, bits_of, mask_key, mask_of
 from ...tasks.steps.caches import REMEMBERED
+from ...tasks.steps.light_dataclass import dataclass
 
 Target = tuple[int, ...]
 """Variables, ascending, of a requested joint belief."""

@@ -18,10 +18,10 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ...records import dataclass
 from ...storage.spec import Receipt, TableSpec
 from ..gpu import arrays
 from ..gpu.memory import DeviceMemoryError, is_short, own_stream
+from ..steps.light_dataclass import dataclass
 from ..steps.step import Step, make_step
 from ..sweeps.program import Program
 from ..sweeps.sweep import Spent, timed_steps

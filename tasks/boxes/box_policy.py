@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ...records import dataclass
+from ..steps.light_dataclass import dataclass
 from ..steps.policy import Policy
 
 # The inputs of a box take at most one such part of its memory: they are put together, and sorted for their joins.

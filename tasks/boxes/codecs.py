@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ...records import dataclass
+from ..steps.light_dataclass import dataclass
 from ..steps.semiring import Semiring
 from ..sweeps.beliefs import above_least, weighed
 from ..sweeps.scaled import Scaled, from_logs, joined_scales, measured

@@ -15,7 +15,6 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ...records import dataclass
 from ...storage.chunks import read_chunk, write_chunk
 from ...storage.spec import Receipt, TableSpec
 from ...storage.tables import create_table, stored_table
@@ -23,6 +22,7 @@ from ..gpu import arrays
 from ..gpu.arrays import is_device
 from ..gpu.kernels import cupy
 from ..gpu.memory import Pinned, to_device, to_host
+from ..steps.light_dataclass import dataclass
 from .box_policy import BoxPolicy
 from .stores import Chunk, ChunkFiles, Key, Loaded, ProcessStore, Written, place, within
 

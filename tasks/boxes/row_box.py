@@ -18,7 +18,6 @@ from typing import Any, Final, Generic, Protocol, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ...records import dataclass
 from ...storage import ledger
 from ...storage.spec import Receipt
 from ..gpu import arrays
@@ -28,6 +27,7 @@ from ..rows.memory_account import MemoryAccount, RowsNoRoomError, possible
 from ..rows.ordering import Ranges, concatenated, forget_layouts, put_back
 from ..rows.relation import Relation, Table, empty
 from ..steps.caches import Memo
+from ..steps.light_dataclass import dataclass
 from ..steps.semiring import LOG_SUM, Semiring
 from ..steps.step import Step, make_step
 from ..sweeps.sweep import Algebra

@@ -17,7 +17,6 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ...records import dataclass
 from ...storage.codecs import BLOSC
 from ...storage.spec import Receipt, TableSpec
 from ..gpu import arrays
@@ -26,6 +25,7 @@ from ..rows.numpy_rows import comparable
 from ..rows.ordering import KeysWithin, Ranges, chosen_rows, concatenated, next_inside
 from ..rows.relation import Dense, Relation, from_dense
 from ..rows.row_backend import backend_of
+from ..steps.light_dataclass import dataclass
 from ..steps.semiring import Semiring
 from .box import new_receipt
 from .box_policy import BoxPolicy

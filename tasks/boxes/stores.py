@@ -9,7 +9,6 @@ from typing import Any, Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ...records import dataclass
 from ...storage import ledger
 from ...storage.chunks import damaged, lost_files, map_chunk, read_chunk, write_chunk
 from ...storage.codecs import BLOSC, compressed_share, paying
@@ -18,6 +17,7 @@ from ...storage.spec import Key as Key
 from ...storage.spec import Receipt, TableSpec
 from ...storage.tables import create_table, delete_table, stored_table
 from ..gpu.arrays import on_host
+from ..steps.light_dataclass import dataclass
 
 Array = NDArray[Any]
 Chunk = tuple[int, ...]

@@ -18,7 +18,7 @@ from numba.core import event
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.dispatcher import Dispatcher
 
-from ...records import dataclass
+from ..steps.light_dataclass import dataclass
 from .signals import uninterrupted
 from .working_time import count_compiling, say_compiling
 

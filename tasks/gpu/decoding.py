@@ -16,8 +16,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ...records import dataclass
 from ..steps.caches import Remembered
+from ..steps.light_dataclass import dataclass
 from ..steps.semiring import Semiring
 from ..steps.step import Step
 from . import arrays

@@ -5,7 +5,7 @@ Pure.
 
 from __future__ import annotations
 
-from ...records import dataclass
+from ..steps.light_dataclass import dataclass
 from ..steps.lowering import SMALL_CELLS
 from ..steps.policy import Policy
 

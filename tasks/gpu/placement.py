@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from ...records import dataclass
+from ..steps.light_dataclass import dataclass
 from ..steps.step import Step
 from . import arrays
 from .device_policy import DevicePolicy

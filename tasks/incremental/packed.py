@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...records import dataclass
 from ..cpu.dense import run
+from ..steps.light_dataclass import dataclass
 from ..steps.step import Step
 from ..sweeps.scaled import Scaled, SumProduct, einsum_step
 from ..sweeps.sweep import useful_threads

@@ -14,7 +14,7 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
-from ...records import dataclass
+from ..steps.light_dataclass import dataclass
 from ..steps.lowering import Lowered
 from .launch_policy import LaunchPolicy
 from .predictors import Floats, Predictor, predictor_from

@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ...records import dataclass
+from ..steps.light_dataclass import dataclass
 
 Floats = NDArray[np.float64]
 

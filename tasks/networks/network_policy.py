@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...records import dataclass
+from ..steps.light_dataclass import dataclass
 from ..steps.policy import Policy
 
 

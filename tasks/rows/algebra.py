@@ -14,8 +14,8 @@ from typing import Any, Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from ...records import dataclass
 from ..gpu.arrays import is_device
+from ..steps.light_dataclass import dataclass
 from ..steps.row_policy import RowPolicy
 from ..steps.semiring import Semiring
 from ..steps.step import Step

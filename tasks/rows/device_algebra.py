@@ -12,12 +12,12 @@ from functools import cached_property
 from math import prod
 from typing import Any, Final, TypeVar
 
-from ...records import dataclass
 from ..gpu.arrays import free_pools, is_device, upload
 from ..gpu.arrays import on_host as array_on_host
 from ..gpu.kernels import compile_waiting
 from ..gpu.memory import out_of_memory
 from ..gpu.tiling.device_lowering import device_step
+from ..steps.light_dataclass import dataclass
 from ..steps.row_policy import RowPolicy
 from ..steps.step import Step
 from ..sweeps.device_sweep import DevicePlaces, DeviceProgram, on_device

@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ...records import dataclass
+from ..steps.light_dataclass import dataclass
 from ..steps.row_policy import RowPolicy
 from ..steps.semiring import Semiring
 from . import numpy_rows

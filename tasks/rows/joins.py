@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ...records import dataclass
+from ..steps.light_dataclass import dataclass
 from ..steps.semiring import Semiring
 from .keys import Keys, Words
 from .ordering import (

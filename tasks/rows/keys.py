@@ -12,7 +12,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from ...records import dataclass
+from ..steps.light_dataclass import dataclass
 from ..steps.number_limits import WORD_ONES
 
 #: One bit of every word stays free: signed and unsigned comparisons agree.

@@ -9,7 +9,7 @@ from math import inf
 from typing import Any, Final, TypeVar
 from weakref import ref
 
-from ...records import dataclass
+from ..steps.light_dataclass import dataclass
 from ..steps.row_policy import RowPolicy
 from ..steps.semiring import Semiring
 from .joins import joined_reduced

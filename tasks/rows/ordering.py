@@ -11,8 +11,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ...records import dataclass
 from ..steps.caches import Memo
+from ..steps.light_dataclass import dataclass
 from ..steps.semiring import Semiring
 from .keys import Keys, Words
 from .relation import Dense, Relation, Table

@@ -11,8 +11,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from ...records import dataclass
 from ..gpu.arrays import is_device
+from ..steps.light_dataclass import dataclass
 from ..steps.semiring import Semiring
 from .keys import Keys, Words
 from .row_backend import backend_of

@@ -14,7 +14,7 @@ import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Final
 
-from ...records import dataclass
+from .light_dataclass import dataclass
 
 RUN_CELLS: Final = 4096
 """Fused axes stop growing here: a row of this length is long enough for any loop, and shorter rows leave

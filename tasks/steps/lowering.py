@@ -25,10 +25,10 @@ from typing import Final, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ...records import dataclass
 from . import products
 from . import streaming as streaming_loops
 from .axes import Axes, fuse
+from .light_dataclass import dataclass
 from .products import Product, as_product
 from .semiring import Semiring
 from .streaming import Blocks, StreamLoops, as_loops, blocks_bytes, cut, merged_blocks

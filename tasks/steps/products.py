@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from ...records import dataclass
 from .axes import Axes, Enumeration, enumerate_groups
+from .light_dataclass import dataclass
 from .semiring import Semiring
 
 Group = tuple[int, ...]

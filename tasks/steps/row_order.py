@@ -11,8 +11,8 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from ...records import dataclass
 from .axes import Axes
+from .light_dataclass import dataclass
 
 Group = tuple[int, ...]
 

@@ -7,7 +7,7 @@ from typing import Final, Literal
 import numpy as np
 import numpy.typing as npt
 
-from ...records import dataclass
+from .light_dataclass import dataclass
 
 Law = Literal["min_plus", "sum_product", "log_sum", "mod_sum_product"]
 

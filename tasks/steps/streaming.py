@@ -15,8 +15,8 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from ...records import dataclass
 from .axes import Axes, Enumeration, enumerate_groups
+from .light_dataclass import dataclass
 from .row_order import MERGED_CELLS, SPREAD_CELLS, Group, OutputTurn, RowReading, ordered, role_of, size_of
 from .semiring import Semiring
 

@@ -13,7 +13,6 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 
-from ...records import dataclass
 from ..cpu import dense
 from ..gpu import launch as gpu
 from ..gpu.arrays import is_device, upload
@@ -26,6 +25,7 @@ from ..gpu.placement import DeviceBlock, room_for
 from ..gpu.recorded import RecordedSweep
 from ..gpu.small_steps import SmallSteps, takes
 from ..steps.caches import Remembered
+from ..steps.light_dataclass import dataclass
 from ..steps.lowering import Lowered
 from ..steps.ordered_sum import ordered_sum
 from ..steps.semiring import LOG_SUM

@@ -14,8 +14,8 @@ from typing import Any, Generic, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ...records import dataclass
 from ..gpu.memory import portable_errors
+from ..steps.light_dataclass import dataclass
 from ..steps.step import Step
 from ..steps.sweep_policy import SweepPolicy
 from .sweep import Algebra, OnTable, Plain, freed_tables, restrict, sweep

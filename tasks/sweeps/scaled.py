@@ -15,8 +15,8 @@ from typing import Any, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from ...records import dataclass
 from ..cpu.dense import contract, run
+from ..steps.light_dataclass import dataclass
 from ..steps.lowering import Quick
 from ..steps.number_limits import LEAST_FACTOR
 from ..steps.ordered_sum import ordered_sum

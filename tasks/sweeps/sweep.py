@@ -15,9 +15,9 @@ from typing import Any, Protocol, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ...records import dataclass
 from ..cpu.dense import run
 from ..learnt.learnt_launches import learnt_least_cells
+from ..steps.light_dataclass import dataclass
 from ..steps.semiring import Semiring
 from ..steps.step import Step
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ...records import dataclass
+from ..steps.light_dataclass import dataclass
 from .scaled import Scaled
 
 # Tables of at most so many cells are copied side by side, so many cells at most: as leaf tables are that are made

@@ -34,7 +34,7 @@ from bucketflow import BudgetError, Dcop
 from bucketflow.cluster.pool import SerialPool
 from bucketflow.pipeline.agents.solving import AgentOptions, Planned, Ran, plan_dcop, run_dcop
 from bucketflow.pipeline.errors import format_bytes
-from bucketflow.records import dataclass
+from bucketflow.tasks.steps.light_dataclass import dataclass
 from bucketflow.tasks.steps.step import Step
 from bucketflow.tasks.sweeps.sweep import Plain
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from ....records import dataclass
 from ....tasks.compiler.compile_limits import NotCompiledError
 from ....tasks.compiler.working_time import working_seconds
+from ....tasks.steps.light_dataclass import dataclass
 from ...errors import BudgetError
 from ...results.result import Result
 from ..optimum import Task

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
-from ....records import dataclass
+from ....tasks.steps.light_dataclass import dataclass
 from ..running import Answer
 from .engine_options import Certainty, EnginePrice, Estimate
 

@@ -16,7 +16,7 @@ from dataclasses import replace
 from math import inf, isfinite
 from typing import Any, Final, Literal
 
-from ....records import dataclass
+from ....tasks.steps.light_dataclass import dataclass
 from .strategy_policy import POLICY, StrategyPolicy, TurnLengths
 
 Certainty = Literal["unknown", "rough", "searched", "planned"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from ....records import dataclass
 from ....tasks.counting.ganak import ganak_folder
+from ....tasks.steps.light_dataclass import dataclass
 from ..question import Question
 from .engine import Engine
 from .engine_options import EARLY, GANAK, ROWS, SWEEP

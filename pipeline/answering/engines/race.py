@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import field
 from typing import Generic, TypeVar
 
-from ....records import dataclass
 from ....tasks.compiler.working_time import thread_seconds
+from ....tasks.steps.light_dataclass import dataclass
 from .engine import Stop, TurnEnded
 
 T = TypeVar("T")

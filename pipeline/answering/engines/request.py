@@ -9,7 +9,7 @@ from functools import cached_property
 from math import inf
 from typing import TYPE_CHECKING
 
-from ....records import dataclass
+from ....tasks.steps.light_dataclass import dataclass
 from ...errors import ModelError
 from ...machine.resources import Resources
 from ...options import Method, Options, ProofOptions

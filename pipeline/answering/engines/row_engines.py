@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from ....cluster.pool import SerialPool
-from ....records import dataclass
+from ....tasks.steps.light_dataclass import dataclass
 from ...errors import BudgetError
 from ..prepared import ROWS_PER_SECOND, SHORT_PATIENCE, Prepared
 from ..row_trials import all_cells_seconds, before_all_cells, rows_refused, sampled_seconds, trial_beside

@@ -8,7 +8,7 @@ from math import inf
 from types import MappingProxyType
 from typing import Final
 
-from ....records import dataclass
+from ....tasks.steps.light_dataclass import dataclass
 from ....tasks.steps.policy import Policy
 from ...plans.planning_policy import DEVICE_LOADING_SECONDS
 

@@ -14,9 +14,9 @@ from typing import Final
 
 from ....cluster.memory import peak_rss_bytes
 from ....cluster.version import install_hint
-from ....records import dataclass
 from ....tasks.compiler.code_cache import seconds_to_compile
 from ....tasks.counting.ganak import GanakError, GanakProcess, ganak_folder
+from ....tasks.steps.light_dataclass import dataclass
 from ...errors import BudgetError, InternalError
 from ...queries.formula import Formula
 from ..model_counting import SearchedSum

@@ -9,8 +9,8 @@ from dataclasses import replace
 from functools import cached_property, lru_cache
 from typing import Final
 
-from ....records import dataclass
 from ....tasks.compiler.working_time import working_seconds
+from ....tasks.steps.light_dataclass import dataclass
 from ....tasks.steps.number_limits import CELL_BYTES
 from ....tasks.steps.ordered_sum import ordered_sum
 from ....tasks.steps.semiring import MIN_PLUS, SUM_PRODUCT

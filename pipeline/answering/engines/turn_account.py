@@ -23,7 +23,7 @@ from collections.abc import Callable, Sequence
 from math import inf, isfinite
 from typing import Final, Literal
 
-from ....records import dataclass
+from ....tasks.steps.light_dataclass import dataclass
 from .engine_options import EARLY, SWEEP, Certainty, EngineOption, EnginePrice, Strategy
 from .strategy_policy import StrategyPolicy
 

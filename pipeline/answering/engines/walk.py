@@ -12,9 +12,9 @@ from dataclasses import field, replace
 from functools import partial
 
 from ....cluster.driver import leave_slot
-from ....records import dataclass
 from ....tasks.compiler.compile_limits import NotCompiledError
 from ....tasks.compiler.working_time import thread_seconds, working_seconds
+from ....tasks.steps.light_dataclass import dataclass
 from ...errors import BudgetError
 from ...results.proof import Tried
 from ..question_sizes import spare_bytes

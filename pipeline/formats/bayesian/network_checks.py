@@ -9,7 +9,7 @@ from dataclasses import field, replace
 
 import numpy as np
 
-from ....records import dataclass
+from ....tasks.steps.light_dataclass import dataclass
 from ...errors import FormatError, printable
 from ...models.bayesian_networks import (
     EVEN,

@@ -15,7 +15,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 
-from ....records import dataclass
+from ....tasks.steps.light_dataclass import dataclass
 from ...errors import shorten
 from .expression_arithmetic import FUNCTIONS, ExpressionError, Value, bounded, exact
 from .terms import (

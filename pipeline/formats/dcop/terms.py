@@ -6,7 +6,7 @@ import ast
 from collections.abc import Callable, Iterable, Sequence
 from typing import Literal
 
-from ....records import dataclass
+from ....tasks.steps.light_dataclass import dataclass
 from .expression_arithmetic import (
     COMPARISONS,
     FUNCTIONS,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from ....records import dataclass
+from ....tasks.steps.light_dataclass import dataclass
 from ...errors import BudgetError
 from ...models.function import FORBIDDEN, Function, dense_function
 from ..format_policy import FUNCTION_BYTES, FormatPolicy

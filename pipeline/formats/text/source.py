@@ -15,7 +15,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, cast
 
-from ....records import dataclass
+from ....tasks.steps.light_dataclass import dataclass
 from ....tasks.steps.number_limits import WORD_ONES
 from ...errors import (
     BudgetError,

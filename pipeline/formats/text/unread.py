@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from ....records import dataclass
+from ....tasks.steps.light_dataclass import dataclass
 
 _UNPACK = "unpack it first"
 _BY_PYAGRUM = "let pyAgrum save it as .bif or .net"

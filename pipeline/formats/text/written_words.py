@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ....records import dataclass
+from ....tasks.steps.light_dataclass import dataclass
 from ....tasks.steps.number_limits import LARGEST_DECIMAL
 from ...errors import ModelError
 from ...models.dcop import Dcop

@@ -10,7 +10,7 @@ from dataclasses import field
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 
-from ....records import dataclass
+from ....tasks.steps.light_dataclass import dataclass
 from ....tasks.steps.number_limits import LARGEST_DECIMALS
 from ...errors import FormatError, encodable, shorten
 from ..decimal_costs import Number

@@ -17,7 +17,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ....records import dataclass
+from ...steps.light_dataclass import dataclass
 from ...steps.semiring import Law
 from ..kernels import cupy, kernel, processors
 from ..tiling.device_limits import NOMINAL

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import Final
 
-from ....records import dataclass
+from ...steps.light_dataclass import dataclass
 from .device_limits import NOMINAL
 from .streams import VECTOR_BYTES, Axis, divisor
 from .tiling_policy import FAR_BYTES

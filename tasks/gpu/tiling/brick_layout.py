@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from ....records import dataclass
+from ...steps.light_dataclass import dataclass
 from .brick_cells import MAX_STATES, MAX_THREADS, SHARED_BYTES, BrickAxis, BrickShape, Parts, count, lanes
 from .device_limits import NOMINAL
 from .streams import VECTOR_BYTES, Axis, divisor

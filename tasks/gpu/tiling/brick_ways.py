@@ -12,7 +12,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import Final
 
-from ....records import dataclass
+from ...steps.light_dataclass import dataclass
 from .brick_cells import BrickShape
 from .brick_joins import brick_groups, brick_order
 from .brick_layout import Brick, kind, lay_out, with_partial

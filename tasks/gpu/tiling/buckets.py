@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
-from ....records import dataclass
+from ...steps.light_dataclass import dataclass
 from ...steps.number_limits import LARGEST_INT32
 from .device_limits import NOMINAL
 from .pass_axes import Group, axis_masks, cells_by_mask, fused, merge_smallest, row_major

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ....records import dataclass
+from ...steps.light_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,9 +15,9 @@ from functools import lru_cache, partial
 from itertools import combinations
 from typing import Final
 
-from ....records import dataclass
 from ...learnt.learnt_launches import RULES, launch_of
 from ...steps.axes import Axes
+from ...steps.light_dataclass import dataclass
 from ...steps.lowering import Lowered
 from ...steps.products import Product, as_product
 from ...steps.semiring import Semiring

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from ....records import dataclass
+from ...steps.light_dataclass import dataclass
 from .pass_axes import axis_masks, cells_by_mask
 from .streams import Axis
 from .tiling_policy import TilingPolicy

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from ....records import dataclass
+from ...steps.light_dataclass import dataclass
 from ...steps.policy import Policy
 from ...steps.semiring import Semiring
 from .brick_cells import lanes

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Final
 
-from ....records import dataclass
+from ...steps.light_dataclass import dataclass
 from .brick_layout import Brick
 from .buckets import Bucket, BucketJoin
 from .products.reorders import Reorder

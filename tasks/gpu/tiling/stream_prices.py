@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from functools import lru_cache
 
-from ....records import dataclass
+from ...steps.light_dataclass import dataclass
 from ...steps.policy import Policy
 from .device_limits import NOMINAL
 from .streams import Axis, Stream

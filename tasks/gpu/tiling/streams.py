@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Final
 
-from ....records import dataclass
+from ...steps.light_dataclass import dataclass
 from .device_limits import NOMINAL
 from .tiling_policy import TilingPolicy
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
-from ....records import dataclass
 from ...learnt.learnt_launches import RULES
+from ...steps.light_dataclass import dataclass
 
 Use = Literal["rules", "always", "never"]
 """Whether a family is taken as the rules say, wherever it can be, or not at all."""

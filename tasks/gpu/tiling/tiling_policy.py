@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ....records import dataclass
+from ...steps.light_dataclass import dataclass
 from ...steps.policy import Policy
 from .device_limits import NOMINAL
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 
-from .....records import dataclass
+from ....steps.light_dataclass import dataclass
 from ....steps.policy import Policy
 from ....steps.semiring import Semiring
 from ..device_limits import NOMINAL

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import Final
 
-from .....records import dataclass
+from ....steps.light_dataclass import dataclass
 from ..device_limits import NOMINAL
 from ..pass_axes import fused
 from ..streams import VECTOR_BYTES, Axis, divisor

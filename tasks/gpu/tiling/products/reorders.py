@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from .....records import dataclass
+from ....steps.light_dataclass import dataclass
 from ..pass_axes import fused, row_major
 from ..streams import THREADS, VECTOR_BYTES, Axis, divisor
 from ..tiling_policy import TilingPolicy

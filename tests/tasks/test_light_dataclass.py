@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from bucketflow import records
+from bucketflow.tasks.steps import light_dataclass
 
-BOTH = {"ours": records.dataclass, "standard": dataclasses.dataclass}
+BOTH = {"ours": light_dataclass.dataclass, "standard": dataclasses.dataclass}
 
 
 def classes(decorator: Callable[..., Any]) -> tuple[Any, Any, Any]:
@@ -50,7 +50,7 @@ def classes(decorator: Callable[..., Any]) -> tuple[Any, Any, Any]:
     return Point, Counted, Open
 
 
-@records.dataclass(frozen=True, slots=True)
+@light_dataclass.dataclass(frozen=True, slots=True)
 class Slotted:
     """A value with slots that other processes read."""
 
@@ -105,7 +105,7 @@ def test_fields_signatures_and_patterns_are_known_before_the_first_call(made: tu
 
 def test_the_first_calls_of_many_threads_succeed() -> None:
     for _ in range(20):
-        _, counted, _ = classes(records.dataclass)
+        _, counted, _ = classes(light_dataclass.dataclass)
         found: list[Any] = []
         start = threading.Barrier(4)
 
