@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import bucketflow
-from bucketflow.pipeline.answering import door
+from bucketflow.pipeline.answering import answer_question
 from bucketflow.pipeline.api import bound as bound_module
 from bucketflow.pipeline.api import progress
 from bucketflow.pipeline.compiling import apart, counts_compiling
@@ -155,7 +155,7 @@ def compile_meanwhile(function: Any) -> Any:
 def test_answers_say_how_long_compiling_took(monkeypatch: pytest.MonkeyPatch) -> None:
     model, posterior = bucketflow.load("satellite"), bucketflow.load("diagnosis")
     assert "compile" not in bucketflow.solve(model).seconds
-    for place, name in ((door, "walk"), (bound_module, "_question")):
+    for place, name in ((answer_question, "walk"), (bound_module, "_question")):
         monkeypatch.setattr(place, name, compile_meanwhile(getattr(place, name)))
     for found in (bucketflow.solve(model), bucketflow.marginals(posterior), bucketflow.bound(model, z=2)):
         assert found.seconds["compile"] == pytest.approx(86_400.0)

@@ -96,10 +96,12 @@ def test_a_list_ends_in_one_sentence(tmp_path: Path, no_time: None) -> None:
 
 
 def test_reading_is_subtracted_from_the_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from bucketflow.pipeline.answering import door
+    from bucketflow.pipeline.answering import answer_question
 
     given: list[float | None] = []
-    monkeypatch.setattr(door, "compiled_until", lambda seconds: given.append(seconds) or door.nullcontext())
+    monkeypatch.setattr(
+        answer_question, "compiled_until", lambda seconds: given.append(seconds) or answer_question.nullcontext()
+    )
     path = tmp_path / "a.wcsp"
     path.write_text(FILES["a.wcsp"])
     bucketflow.solve(path, time=1000)

@@ -14,7 +14,7 @@ import pytest
 
 import bucketflow
 from bucketflow import Model
-from bucketflow.pipeline.answering import door
+from bucketflow.pipeline.answering import answer_question
 from bucketflow.pipeline.answering.engines.engine_registry import ENGINES
 from bucketflow.pipeline.answering.engines.option_effects import DEVICES, PLANNING, PROOFS, WORKERS, given_options
 from bucketflow.pipeline.answering.question import question_of
@@ -117,7 +117,9 @@ def test_an_option_has_an_effect_or_is_named(query: str, method: Any, option: st
 def test_what_an_engine_heeds_is_read_by_it(method: Any) -> None:
     """What is said to have an effect is looked at after the options were checked."""
     READ.clear()
-    found = door.solved(question_of(clauses(), "count"), WatchedOptions(threads=1), ProofOptions(method=method))
+    found = answer_question.solved(
+        question_of(clauses(), "count"), WatchedOptions(threads=1), ProofOptions(method=method)
+    )
     assert isinstance(found, Result)
     kind = next(kind for kind in ENGINES if kind.name == found.tried[-1].engine)
     assert kind.heeds & {*GIVEN} <= READ
