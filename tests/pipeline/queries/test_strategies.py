@@ -61,7 +61,7 @@ def strategy(query: str, engine_limits: EngineLimits, **estimates: Estimate) -> 
 
 
 @pytest.mark.parametrize(
-    ("query", "wishes", "bids", "engines", "first"),
+    ("query", "engine_limits", "estimates", "engines", "first"),
     [
         # quick sweeps are offered before all others, of sums once their plan is quick too
         ("partition", EngineLimits(), {"search": UNKNOWN, "sweep": rough(0.2)}, [SWEEP, "search"], "price sweep"),
