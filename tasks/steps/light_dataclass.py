@@ -2,7 +2,7 @@
 
 The standard library compiles up to six methods for each data class when its module is imported. For a process that
 answers one small question, this takes longer than all other work of the import. Type checkers see the standard
-decorator, and :func:`dataclasses.fields`, :func:`dataclasses.replace` and pickle work as usual.
+decorator, and ``dataclasses.fields``, ``dataclasses.replace`` and pickle work as usual.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 else:
 
     def dataclass(cls: type | None = None, /, **options: bool) -> Any:
-        """Make a class a data class, as :func:`dataclasses.dataclass` does.
+        """Make a class a data class, as ``dataclasses.dataclass`` does.
 
         Parameters
         ----------
