@@ -28,6 +28,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from queue import Queue
+from select import select
 from statistics import geometric_mean
 from threading import Lock
 from typing import Any, Literal
@@ -89,8 +90,8 @@ _SLOWER = 1.2
 _LONGER = 1.1
 #: A process that compiled for so many seconds is asked again.
 _COMPILING_SECONDS = 0.02
-#: What a child may take beside its answer: reading, and starting a device.
-_STARTING_SECONDS = 60.0
+#: Seconds in which a child reads its model, and seconds beside its limit in which it ends.
+_STARTING_SECONDS, _ENDING_SECONDS = 60.0, 3.0
 #: Wall seconds for each CPU second at most, on a machine that others use.
 _BUSY = 20
 _TARGETS = {"lost": 0, "slow": 0.05, "mean": 1.15}
@@ -179,7 +180,8 @@ def run(asked: Asked, limit: float, clock: Seconds) -> dict[str, Any]:
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True, env=environment
     )
     try:
-        out, err = process.communicate(timeout=(_BUSY if clock == "cpu" else 1) * limit + _STARTING_SECONDS)
+        _wait_for_a_line(process, _STARTING_SECONDS)
+        out, err = process.communicate(timeout=(_BUSY if clock == "cpu" else 1) * limit + _ENDING_SECONDS)
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
@@ -190,6 +192,13 @@ def run(asked: Asked, limit: float, clock: Seconds) -> dict[str, Any]:
         return {"end": "failed", "why": err.strip().splitlines()[-1:] or [f"exit code {process.returncode}"]}
     found: dict[str, Any] = json.loads(out.splitlines()[-1])
     return found if found.get(clock, 0.0) <= limit else {**found, "end": "out of time"}
+
+
+def _wait_for_a_line(process: subprocess.Popen[str], seconds: float) -> None:
+    """Wait until a child has printed something, or ended; its output stays to be read."""
+    assert process.stdout is not None
+    if not select([process.stdout], [], [], seconds)[0]:
+        raise subprocess.TimeoutExpired(process.args, seconds)
 
 
 class Answers:

@@ -1,4 +1,4 @@
-"""One question, one way, in a process of its own: ``regret_child.py JSON`` prints a line of JSON.
+"""One question, one way, in a process of its own: ``regret_child.py JSON`` prints ``loaded``, then a line of JSON.
 
 Reading the file is not counted; seconds are the process's CPU seconds and wall seconds.
 """
@@ -23,6 +23,8 @@ from bucketflow.pipeline.orders.min_fill import min_fill_order
 from bucketflow.pipeline.orders.tree_search import TreeSearch
 from bucketflow.pipeline.trees.costs import tree_cost
 
+#: The line that says that the clock runs: the model is read.
+_LOADED = "loaded"
 #: CPU seconds after the limit until the kernel ends the process for good.
 _DYING_SECONDS = 10
 #: What is swept for queries that have no sweep of their own.
@@ -37,6 +39,7 @@ def main() -> None:
     """Answer, and say what it took."""
     asked = json.loads(sys.argv[1])
     model = bucketflow.load(asked["path"])
+    print(_LOADED, flush=True)
     if asked["way"] == "size":
         found = _size(model, asked)
     else:
