@@ -6,35 +6,14 @@ own, because its memory has to be limited and its work cannot be interrupted fro
 
 from __future__ import annotations
 
-import json
-import os
-import select
-import subprocess
-import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cache
-from importlib.util import find_spec
-from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from ..compiler.working_time import count_outside
+from ..compiler.outside_process import OutsideProcess
 
-# Seconds between two looks whether another engine answered first.
-_LOOK_SECONDS: Final = 0.02
 # Address space of Python and of Ganak's code, before anything is counted.
 _PROGRAM_BYTES: Final = 1 << 28
-
-
-@cache
-def ganak_folder() -> str | None:
-    """Return the folder that holds ``pyganak``; None where it is not installed, or no process can be forked."""
-    try:
-        spec = find_spec("pyganak")
-    except (ImportError, ValueError):
-        return None
-    return None if spec is None or spec.origin is None or not hasattr(os, "fork") else str(Path(spec.origin).parent)
 
 
 class GanakError(Exception):
@@ -71,7 +50,7 @@ class GanakProcess:
     memory_bytes: int
     seed: int = 0
     seconds: float = 0.0
-    _process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
+    _process: OutsideProcess | None = field(default=None, repr=False)
 
     def run(self, seconds: float, stop: Callable[[], bool] = bool) -> int | float | None:
         """Count for ``seconds`` CPU seconds; return the count or the sum, or None if it is incomplete.
@@ -89,65 +68,39 @@ class GanakProcess:
             If Ganak ended without a count, for example for lack of memory.
         """
         process = self._process = self._process or self._started()
-        assert process.stdin is not None
-        assert process.stdout is not None
+        until, words = process.cpu_seconds + seconds, ["error", "its process ended"]
         try:
-            process.stdin.write(f"{seconds}\n".encode())
-            process.stdin.flush()
-            while not select.select([process.stdout], [], [], _LOOK_SECONDS)[0]:
-                if stop():
-                    self.close()
-                    return None
-            found: dict[str, Any] = json.loads(process.stdout.readline() or '{"error": "its process ended"}')
-        except OSError:
-            found = {"error": "its process ended"}
+            with process.working():
+                while not process.ended and process.cpu_seconds < until:
+                    for line in process.lines():
+                        words = line.split(maxsplit=1)
+                    if stop():
+                        self.close()
+                        return None
         except BaseException:
             self.close()
             raise
-        spent = max(found.get("seconds", 0.0) - self.seconds, 0.0)
-        self.seconds += spent
-        count_outside(spent)
-        if "error" in found:
-            self.close()
-            raise GanakError(found["error"])
-        if "value" not in found:
+        finally:
+            self.seconds = process.cpu_seconds
+        if not process.ended:
             return None
         self.close()
-        return int(found["value"], 16) if self.weights is None else float.fromhex(found["value"])
+        if words[0] == "error":
+            raise GanakError(words[1])
+        return int(words[1], 16) if self.weights is None else float.fromhex(words[1])
 
     def close(self) -> None:
-        """End the process; its counting child ends with its input."""
-        if (process := self._process) is None:
-            return
-        self._process = None
-        for pipe in (process.stdin, process.stdout):
-            if pipe is not None:
-                with suppress(OSError):
-                    pipe.close()
-        process.wait()
+        """End the process."""
+        if self._process is not None:
+            self._process.close()
+            self._process = None
 
-    def _started(self) -> subprocess.Popen[bytes]:
-        folder = ganak_folder()
-        assert folder is not None
+    def _started(self) -> OutsideProcess:
         job = {
-            "folder": folder,
-            "bytes": self.memory_bytes + _PROGRAM_BYTES,
             "seed": self.seed,
             "variables": self.variables,
             "clauses": self.clauses,
             "counted": list(self.counted),
             "weights": None if self.weights is None else list(self.weights.items()),
         }
-        text = json.dumps(job).encode() + b"\n"
-        program = str(Path(__file__).with_name("ganak_program.py"))
-        # a session of its own: Ctrl-C reaches this process, which ends the other one
-        process = subprocess.Popen(
-            [sys.executable, "-I", "-S", program],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-        assert process.stdin is not None
-        process.stdin.write(text)
-        return process
+        return OutsideProcess("count_clauses", "pyganak", self.memory_bytes + _PROGRAM_BYTES, job)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from ....tasks.counting.ganak import ganak_folder
+from ....tasks.compiler.outside_process import folder_of
 from ....tasks.steps.light_dataclass import dataclass
 from ..question import Question
 from .engine import Engine
@@ -120,7 +120,7 @@ ENGINES: Final = (
     EngineKind(
         *(GANAK, _SUMS, _ganak, "Ganak counted in a process of its own", _SEED),
         keeps_order=True,
-        installed=lambda: ganak_folder() is not None,
+        installed=lambda: folder_of("pyganak") is not None,
     ),
     EngineKind("circuit", frozenset(("marginals",)), _circuit, _TRACED, _SEED),
     EngineKind("outer circuit", frozenset(("mmap",)), _outer_circuit, _TRACED, _SEED, keeps_order=True),

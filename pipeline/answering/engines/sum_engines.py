@@ -15,7 +15,8 @@ from typing import Final
 from ....cluster.memory import peak_rss_bytes
 from ....cluster.version import install_hint
 from ....tasks.compiler.code_cache import seconds_to_compile
-from ....tasks.counting.ganak import GanakError, GanakProcess, ganak_folder
+from ....tasks.compiler.outside_process import folder_of
+from ....tasks.counting.ganak import GanakError, GanakProcess
 from ....tasks.steps.light_dataclass import dataclass
 from ...errors import BudgetError, InternalError
 from ...queries.formula import Formula
@@ -174,7 +175,7 @@ class GanakEngine(_SumEngine):
         several times as long as a sweep: there it makes no offer.
         """
         forced = self.request.effort.method == GANAK
-        if ganak_folder() is None:
+        if folder_of("pyganak") is None:
             return f"Ganak is not installed: {install_hint('counters')}"
         clauses = self.request.clauses
         if not (forced or clauses.suits):

@@ -3,30 +3,22 @@
 Hurley, O'Sullivan, Allouche, Katsirelos, Schiex, Zytnicki & de Givry, Multi-language evaluation of exact solvers in
 graphical model discrete optimization, Constraints 2016.
 
-The process receives the prepared network and the cut-off (``tasks/search/toulbar2_process.py``). Costs are the
+The process receives the prepared network and the cut-off (``tasks/compiler/outside_program.py``). Costs are the
 integers of the network, forbidden entries cost as much as the cut-off. Between its turns the process is suspended. It
 ends with the portfolio. An assignment counts for its total in our network; a different total ends the prover.
 """
 
 from __future__ import annotations
 
-import io
 import math
-import os
-import pickle
 import re
-import select
-import subprocess
-import sys
-import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 import numpy as np
 
-from ....tasks.compiler.working_time import count_outside
-from ....tasks.search import toulbar2_process
+from ....tasks.compiler.outside_process import OutsideProcess
+from ....tasks.compiler.outside_program import COMPLETE
 from ...cost_networks.cost_network import CostNetwork, States
 from ..incumbent import Incumbent
 from ..limits import Outcome
@@ -36,8 +28,6 @@ from ..prover import Prover
 _EXACT: Final = 1 << 53
 # Bytes that toulbar2 takes for a cell, and for its own libraries.
 _CELL_BYTES, _LIBRARY_BYTES = 256, 1 << 28
-# Seconds between two looks at the clock.
-_LOOK_SECONDS: Final = 0.02
 # The process begins anew in a network that has this many times fewer cells; otherwise it continues in the old network.
 _SMALLER_RATIO: Final = 2
 _BOUNDS: Final = re.compile(r"(?:Optimality gap|Initial lower and upper bounds): \[(\d+), \d+\]")
@@ -45,7 +35,7 @@ _FOUND: Final = re.compile(r"New solution: (\d+) ")
 
 
 class Toulbar2Search:
-    """toulbar2 at work on one network: started at once, suspended until :meth:`working`.
+    """toulbar2 at work on one network.
 
     Parameters
     ----------
@@ -62,101 +52,40 @@ class Toulbar2Search:
         No total of the network is below it, or below ``upper``.
     total : int or None
         That of the best assignment, None where none was found.
-    complete, ended : bool
-        Whether the proof is complete, and whether the process is gone.
+    complete : bool
+        Whether the proof is complete.
+    process : OutsideProcess
     """
 
     def __init__(self, network: CostNetwork, upper: int | None, memory_bytes: int, seed: int) -> None:
-        import psutil
-
         self.network, self.upper = network, upper
         self.offset, given = _problem(network, upper)
         self.lower = self.offset
         self.total: int | None = None
-        self.complete = self.ended = False
-        self._cpu_seconds, self._text = 0.0, b""
+        self.complete = False
         self._announced: int | None = None
-        child = subprocess.Popen(
-            [sys.executable, "-P", toulbar2_process.__file__],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            bufsize=0,
-            start_new_session=True,  # Ctrl-C in a terminal is for this process, which then ends the child
-        )
-        self._child, self._process = child, psutil.Process(child.pid)
-        self.close = weakref.finalize(self, _kill, child)
-        assert child.stdin is not None
-        assert child.stdout is not None
-        self.ended = not child.stdout.readline()
-        with suppress(BrokenPipeError), io.BufferedWriter(child.stdin) as stdin:  # raw writes may be short
-            pickle.dump({**given, "memory_bytes": memory_bytes, "seed": seed}, stdin)
-        self._process.suspend()
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes that the process holds."""
-        return 0 if self.ended else int(self._process.memory_info().rss)
-
-    @contextmanager
-    def working(self) -> Iterator[None]:
-        """Let the process work, and count its CPU seconds."""
-        self._process.resume()
-        try:
-            yield
-        finally:
-            if not self.ended:
-                self._process.suspend()
-                self._count()
+        self.process = OutsideProcess("search_optimum", "pytoulbar2", memory_bytes, {**given, "seed": seed})
 
     def read(self) -> Iterator[States]:
         """Wait a moment for lines; take over bounds, and yield better assignments."""
-        assert self._child.stdout is not None
-        ready, _, _ = select.select([self._child.stdout], [], [], _LOOK_SECONDS)
-        if ready:
-            text = os.read(self._child.stdout.fileno(), 1 << 20)
-            self._text += text
-            *lines, self._text = self._text.split(b"\n")
-            for line in lines:
-                yield from self._take(line.decode())
-            if not text:
-                self.ended = True
-                self.close()
-        self._count()
-
-    def _count(self) -> None:
-        """Count the CPU seconds of the process since the last call."""
-        import psutil
-
-        with suppress(psutil.Error):
-            times = self._process.cpu_times()
-            seconds = times.user + times.system
-            count_outside(seconds - self._cpu_seconds)
-            self._cpu_seconds = seconds
+        for line in self.process.lines():
+            yield from self._take(line)
 
     def _take(self, line: str) -> Iterator[States]:
         if bounds := _BOUNDS.match(line):
             self.lower = max(self.lower, self.offset + int(bounds[1]))
         elif found := _FOUND.match(line):
             self._announced = self.offset + int(found[1])
-        elif line == toulbar2_process.COMPLETE:
+        elif line == COMPLETE:
             self.complete = True
         elif self._announced is not None and line.startswith(" "):
             states = tuple(map(int, line.split()))
             if self.network.total(states) != self._announced:
-                self.ended, self.complete = True, False
-                self.close()
+                self.complete = False
+                self.process.end()
                 return
             self.total, self._announced = self._announced, None
             yield states
-
-
-def _kill(child: subprocess.Popen[bytes]) -> None:
-    """End a process, suspended or not, and wait for it."""
-    child.kill()
-    child.wait()
-    if child.stdout is not None:
-        child.stdout.close()
 
 
 def _problem(network: CostNetwork, upper: int | None) -> tuple[int, dict[str, Any]]:
@@ -197,12 +126,12 @@ class Toulbar2Prover(Prover):
         if search is None:
             self.hopeless = True
             return None
-        with search.working():
-            while not (search.ended or search.complete or out_of_time()):
+        with search.process.working():
+            while not (search.process.ended or search.complete or out_of_time()):
                 for states in search.read():
                     known.offer_of(search.network, states)
                 known.raise_lower(search.lower)
-        self.hopeless = search.ended or search.complete
+        self.hopeless = search.process.ended or search.complete
         return self._outcome(search)
 
     def _outcome(self, search: Toulbar2Search) -> Outcome:
@@ -227,7 +156,7 @@ class Toulbar2Prover(Prover):
     @property
     def nbytes(self) -> int:
         """Bytes that the process holds between two turns."""
-        return 0 if self.search is None else self.search.nbytes
+        return 0 if self.search is None else self.search.process.nbytes
 
     def forget(self) -> None:
         """Continue in the old network: the next turn decides whether the new one is small enough to begin anew."""
@@ -235,5 +164,5 @@ class Toulbar2Prover(Prover):
     def close(self) -> None:
         """End the process."""
         if self.search is not None:
-            self.search.close()
+            self.search.process.close()
             self.search = None

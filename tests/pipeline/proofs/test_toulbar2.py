@@ -52,7 +52,7 @@ def clique() -> CostNetwork:
 def search(clique: CostNetwork) -> Iterator[Toulbar2Search]:
     begun = Toulbar2Search(clique, None, _PLENTY, 1)
     yield begun
-    begun.close()
+    begun.process.close()
 
 
 def is_gone(number: int) -> bool:
@@ -105,14 +105,14 @@ def test_the_process_rests_between_turns_and_goes_on(clique: CostNetwork) -> Non
     prover = tried.team.provers["toulbar2"]
     assert isinstance(prover, Toulbar2Prover)
     assert prover.search is not None
-    number = prover.search._child.pid
+    number = prover.search.process.pid
     assert not tried.incumbent.done
     assert is_stopped(number)
     assert prover.nbytes > 0
     expected = Portfolio(clique, None, "search", ProofLimits(_PLENTY, prune=False)).run()
     outcome = tried.run()
     assert (outcome.total, outcome.proved) == (expected.total, True)
-    assert prover.search._child.pid == number
+    assert prover.search.process.pid == number
     assert tried.incumbent.tried["toulbar2"] >= 0.05
     tried.close()
     assert is_gone(number)
@@ -123,7 +123,7 @@ def test_an_interrupted_question_ends_the_process(monkeypatch: pytest.MonkeyPatc
     numbers = []
 
     def interrupted(self: Toulbar2Search) -> Iterator[States]:
-        numbers.append(self._child.pid)
+        numbers.append(self.process.pid)
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Toulbar2Search, "read", interrupted)
@@ -147,7 +147,7 @@ def test_a_killed_parent_ends_the_process(tmp_path: Path) -> None:
         "from bucketflow.pipeline.cost_networks.cost_network import CostNetwork, CostTable\n"
         "from bucketflow.pipeline.proofs.provers.toulbar2 import Toulbar2Search\n"
         "search = Toulbar2Search(CostNetwork((2,), (CostTable((0,), np.array([1.0, 2.0])),)), None, 1 << 32, 1)\n"
-        "print(search._child.pid, flush=True)\n"
+        "print(search.process.pid, flush=True)\n"
         "time.sleep(60)\n"
     )
     with subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True) as parent:
@@ -163,8 +163,8 @@ def test_a_total_that_differs_from_ours_ends_the_prover(search: Toulbar2Search) 
     assert list(search._take("New solution: 1 (0 backtracks, 0 nodes, depth 1, 0.0 seconds)")) == []
     assert list(search._take(" 0" * 14)) == []
     assert search.network.total(states) != search.offset + 1
-    assert (search.ended, search.complete, search.total) == (True, False, None)
-    assert is_gone(search._child.pid)
+    assert (search.process.ended, search.complete, search.total) == (True, False, None)
+    assert is_gone(search.process.pid)
 
 
 @needs_toulbar2
