@@ -16,8 +16,8 @@ from contextlib import suppress
 from typing import Any, Final
 from uuid import uuid4
 
+from .locks import is_gone, this_process
 from .object_store import ObjectPath, StaleObjectError
-from .processes import is_gone, this_process
 
 # A holder that does not renew its lock for this long counts as dead. A shorter lease frees a folder earlier, and costs
 # more requests and a risk for holders that are suspended.

@@ -77,7 +77,7 @@ def same_on_every_machine() -> Iterator[None]:
     from bucketflow.pipeline.runs.run_policy import SlicePolicy
     from bucketflow.tasks.compiler import code_cache
     from bucketflow.tasks.compiler.compiler_policy import CompilerPolicy
-    from bucketflow.tasks.learnt.launch_policy import LaunchPolicy
+    from bucketflow.tasks.learnt.learnt_launches import LaunchPolicy
 
     code_cache._PATIENCE._spent = inf
     rules = LaunchPolicy.using(uses_stored=False)

@@ -15,9 +15,18 @@ from ..options import Options, ProofOptions
 from ..results.result import Result
 from .bound_listeners import Watch
 from .cut_offs import within
-from .engines.engine_options import GANAK, SWEEP, EnginePrice, Estimate, Strategy, strategy_of
+from .engines.engine_options import (
+    DEVICES,
+    GANAK,
+    PLANNING,
+    SWEEP,
+    EnginePrice,
+    Estimate,
+    Strategy,
+    given_options,
+    strategy_of,
+)
 from .engines.engine_registry import EnginesOf
-from .engines.option_effects import DEVICES, PLANNING, given_options
 from .engines.request import QueryRequest
 from .engines.strategy_policy import POLICY, StrategyPolicy
 from .engines.walk import walk

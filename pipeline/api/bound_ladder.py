@@ -18,7 +18,7 @@ from ...tasks.steps.light_dataclass import dataclass
 from ..answering.prepared import local_order
 from ..errors import BudgetError, format_bytes
 from ..machine.resources import Resources
-from ..minibuckets.bucket_policy import BucketPolicy
+from ..minibuckets.joins import BucketPolicy
 from ..minibuckets.partition import Partition, Size, partition
 from ..minibuckets.rounds import OptimumBounds, Stop
 from ..options import Options

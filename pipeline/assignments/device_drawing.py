@@ -16,7 +16,7 @@ from ..machine.resources import Resources
 from ..plans.planning_policy import PlanningPolicy
 from ..preprocessing.preprocess import Network
 from .drawing import Drawing, in_order, rows_of
-from .swept_tables import SweptTables
+from .kept_sweep import SweptTables
 
 # Variables of draws that a core draws in a second: 38 to 45 million of munin3 and pigs, fewer of large tables.
 _WALKED_A_SECOND: Final = 20_000_000

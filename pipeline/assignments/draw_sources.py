@@ -23,8 +23,7 @@ from ..answering.engines.sweep_engine import SweepEngine
 from ..answering.engines.walk import walk
 from ..answering.prepared import Prepared
 from ..answering.question import Question
-from ..gates.circuit import CircuitGraph
-from ..gates.circuit_policy import CircuitPolicy
+from ..gates.circuit import CircuitGraph, CircuitPolicy
 from ..gates.evaluation import drawn_by, log_leaves, log_values, states_of, walk_down
 from ..models.cases import Cases
 from ..options import Options

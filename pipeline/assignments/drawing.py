@@ -22,8 +22,7 @@ from ...tasks.sweeps.conditional_draws import Uniform, draw_step, uniform_number
 from ...tasks.sweeps.scaled import Scaled, measured
 from ..preprocessing.preprocess import Network
 from ..runs.slices import Slices
-from .kept_sweep import KeptSweep, kept_tables, no_room
-from .swept_tables import SweptTables
+from .kept_sweep import KeptSweep, SweptTables, kept_tables, no_room
 
 # Independent draws of the variables that a sparse step summed out, from the rows of its join, grouped by the states
 # drawn above.

@@ -26,8 +26,7 @@ from ...tasks.steps.semiring import Semiring
 from ...tasks.steps.step import Step
 from ..queries.arithmetic import CostOptimum, EnergyOptimum
 from ..queries.decode import choices
-from .kept_sweep import KeptSweep, no_room
-from .swept_tables import SweptTables
+from .kept_sweep import KeptSweep, SweptTables, no_room
 
 # Joint states by their worth, best first, and how many assignments below a step attain what it made.
 

@@ -23,8 +23,7 @@ from ..options import Options
 from ..preprocessing.preprocess import reduce_model
 from ..results.posteriors import Marginals
 from ..results.result import Result
-from .batch_policy import BatchPolicy
-from .models import compiled_of_row, effort_of, evidence_of_row, model_of_row, options_of, question_of_row
+from .models import BatchPolicy, compiled_of_row, effort_of, evidence_of_row, model_of_row, options_of, question_of_row
 from .pricing import PricedRow, wrong
 
 _LOG = logging.getLogger(__name__)

@@ -6,12 +6,13 @@ import json
 import os
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from os.path import isfile
 from threading import Lock
 from typing import Any, Generic, TypeVar
 
+from ...tasks.steps.policy import Policy
 from ..answering.question import Question, question_of, split_evidence
 from ..api.solve import load
 from ..compiled.compiled import Compiled, compile_model
@@ -20,8 +21,27 @@ from ..formats.read import evidence_of, variables_of
 from ..models.model import Model
 from ..models.option_rows import COLUMN_ROWS, PROOF
 from ..options import Options, ProofOptions, parse_size
-from .batch_policy import BatchPolicy
 from .manifest import Row, hash_of
+
+
+@dataclass(frozen=True)
+class BatchPolicy(Policy):
+    """Numbers by which a batch hands out its questions; measured with ``tests/bench/batches.py``.
+
+    Parameters
+    ----------
+    compiled_rows : int
+        A model is compiled for at least this many questions.
+    kept_model_bytes : int
+        Bytes of models that are kept for further questions.
+    large_seconds : float
+        A question that is predicted to take longer is worth all workers, or one of its own.
+    """
+
+    compiled_rows: int = 4
+    kept_model_bytes: int = 1 << 28
+    large_seconds: float = 2.0
+
 
 T = TypeVar("T")
 

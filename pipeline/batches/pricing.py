@@ -24,9 +24,8 @@ from ..local_paths import folder_path
 from ..machine.resources import Resources
 from ..options import Options
 from ..trees.tree import elimination_order
-from .batch_policy import BatchPolicy
 from .manifest import Row, hash_of
-from .models import effort_of, model_of_row, options_of, question_key, question_of_row
+from .models import BatchPolicy, effort_of, model_of_row, options_of, question_key, question_of_row
 
 # A sweep that may not end in time is cut into pieces that are stored, each of one part in this many of the time.
 _TIME_PIECES: Final = 8

@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 from ...tasks.steps.number_limits import SAME_SHARE
 from ..api.solve import solve
 from ..errors import BudgetError, ModelError, checks_keywords, counted, logarithm
-from ..gates.circuit import CircuitGraph
-from ..gates.circuit_policy import CircuitPolicy
+from ..gates.circuit import CircuitGraph, CircuitPolicy
 from ..models.cases import Cases
 from ..models.function import Function
 from ..models.model import Model, checked_model

@@ -28,8 +28,7 @@ from ...tasks.steps.number_limits import CELL_BYTES
 from ..errors import BucketflowError, FormatError, ModelError, UnreadableError, unreadable, writing
 from ..formats.npz_files import NpzEntry, npz_entries, verify_memory
 from ..formats.text.source import JSON_BYTES, read_source
-from ..gates.circuit import CircuitGraph, CircuitVariables, Gates, pieces
-from ..gates.circuit_policy import CircuitPolicy
+from ..gates.circuit import CircuitGraph, CircuitPolicy, CircuitVariables, Gates, pieces
 from ..local_paths import local_path
 from ..written_files import whole_file
 from .nnf_text import read_nnf

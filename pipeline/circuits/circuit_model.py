@@ -15,8 +15,7 @@ from ...storage.scratch import scratch_folder
 from ..answering.question import Findings, over_all, split_evidence
 from ..errors import BucketflowError, ModelError, checks_keywords
 from ..formats.read import GivenModel, given_model
-from ..gates.circuit import CircuitGraph, CircuitLayer
-from ..gates.circuit_policy import CircuitPolicy
+from ..gates.circuit import CircuitGraph, CircuitLayer, CircuitPolicy
 from ..gates.evaluation import (
     Picker,
     best,

@@ -11,9 +11,8 @@ from typing import Literal
 import numpy as np
 
 from ..errors import BudgetError, ModelError, format_bytes
-from ..gates.circuit import CircuitGraph
+from ..gates.circuit import CircuitGraph, CircuitPolicy
 from ..gates.circuit_leaves import CircuitMaker
-from ..gates.circuit_policy import CircuitPolicy
 from ..gates.stored_gates import StoredGates
 from ..gates.traced_circuit import TracedCircuit
 from ..models.model import Model

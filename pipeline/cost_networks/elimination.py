@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from ...tasks.steps.light_dataclass import dataclass
 from .cost_network import Costs, States
-from .cost_network_policy import CostNetworkPolicy
-from .working_network import NetworkProblem
+from .working_network import CostNetworkPolicy, NetworkProblem
 
 if TYPE_CHECKING:
     from ...tasks.networks.flat import Flat

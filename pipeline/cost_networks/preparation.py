@@ -11,10 +11,9 @@ import numpy as np
 from ...tasks.steps.light_dataclass import dataclass
 from .compaction import compact, only
 from .cost_network import CostNetwork, States
-from .cost_network_policy import CostNetworkPolicy
 from .elimination import eliminate, replace
 from .reparametrisation import ShiftLimits, shift
-from .working_network import NetworkProblem, Removed, problem_of, tables_of
+from .working_network import CostNetworkPolicy, NetworkProblem, Removed, problem_of, tables_of
 
 # Another round of preparation follows if the last round removed this fraction of the values or of the entries.
 _WORTHWHILE_SHARE: Final = 0.01

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from ...tasks.steps.light_dataclass import dataclass
-from .cost_network_policy import CostNetworkPolicy
-from .working_network import Integers, NetworkProblem
+from .working_network import CostNetworkPolicy, Integers, NetworkProblem
 
 if TYPE_CHECKING:
     from ...tasks.networks.flat import Flat

@@ -31,8 +31,7 @@ from .slice_optimum import SliceOptimum, optimum_plan
 from .slice_plan import SliceLeaves, SlicePlan, slice_leaves, sums_plan
 from .slice_sums import SliceBeliefs, SliceSums
 from .slice_template import Factor, SliceTemplate, Suffixes, template_of
-from .step_findings import StepFindings, evidence_by_step
-from .walks import ImpossibleError, OptimumWalk, SumWalk, block_steps
+from .walks import ImpossibleError, OptimumWalk, StepFindings, SumWalk, block_steps, evidence_by_step
 
 # Tuned numbers of dynamic networks. Pure.
 

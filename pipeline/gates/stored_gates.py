@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from ...storage.files import free_bytes
 from ..errors import BudgetError, format_bytes
-from .circuit import Gates, pieces, ranges
-from .circuit_policy import CircuitPolicy
+from .circuit import CircuitPolicy, Gates, pieces, ranges
 
 Array = NDArray[Any]
 # Bytes in memory of a gate on disk: whether the root needs it, and its new number.

@@ -7,8 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from ...tasks.learnt.launch_policy import LaunchPolicy
-from ...tasks.learnt.learnt_launches import LearntLaunches, Place, launches_from, put_in_force
+from ...tasks.learnt.learnt_launches import LaunchPolicy, LearntLaunches, Place, launches_from, put_in_force
 from ...tasks.steps.light_dataclass import dataclass
 from . import cpu as rate_files
 

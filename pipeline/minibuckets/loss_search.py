@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..orders.depth_first import bucket_parents
-from .bucket_policy import BucketPolicy
+from .joins import BucketPolicy
 from .mixed_bound import MiniNode, MixedBound
 
 # CPU seconds from one look at the clock to the next.

@@ -22,8 +22,7 @@ from numpy.typing import NDArray
 
 from ...tasks.steps.ordered_sum import ordered_sum
 from ..cost_networks.cost_network import CostTable
-from .bucket_policy import SHORT_STATES, BucketPolicy
-from .joins import reduced
+from .joins import SHORT_STATES, BucketPolicy, reduced
 from .log_sums import ROUNDING, magnitude
 from .partition import MiniBucket, Partition, Scope
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ...cluster.version import __version__
-from ..drawings.pages import Grid, page
+from ..drawings.html import Grid, page
 from ..errors import BucketflowError, format_bytes
 from .experiments import INFEASIBLE, Measured, Measurement, mean_of, prepared
 from .papers import Figure, Instances, Paper, PaperRow, PaperTable, Way

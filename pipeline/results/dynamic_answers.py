@@ -13,7 +13,7 @@ from ..models.frames import imported_pandas
 from ..models.model import Model
 from ..public_names import public
 from .case_posteriors import CaseMarginals
-from .labelled_frames import labelled_frame
+from .samples import labelled_frame
 
 Array = NDArray[Any]
 

@@ -11,15 +11,27 @@ from numpy.typing import NDArray
 
 from ..drawings.shown import Shown
 from ..errors import format_bytes
-from ..models.frames import Answered
+from ..models.frames import Answered, imported_pandas
 from ..models.model import Model
 from ..public_names import public
 from .asked import AskedOf
-from .labelled_frames import labelled_frame
 from .proof import plan_dict, shown_assignment
 
 if TYPE_CHECKING:
     from ..plans.plan import Plan
+
+
+def labelled_frame(model: Model, states: NDArray[Any]) -> Any:
+    """Return a data frame of states, shape (rows, variables); those with labels are categories."""
+    pandas = imported_pandas()
+    labelled = zip(model.own_names, model.states, states.T, strict=False)
+    return pandas.DataFrame(
+        {
+            name: column if labels is None else pandas.Categorical.from_codes(column, list(labels))
+            for name, labels, column in labelled
+        }
+    )
+
 
 # Draws that are shown to a person.
 _SHOWN_DRAWS = 3

@@ -24,14 +24,35 @@ from ...cluster.version import __version__
 from ..batches.manifest import COLUMNS
 from ..errors import BucketflowError, shorten
 from ..formats.registry import known_suffixes
+from ..metrics import Metrics
 from ..models.query import QUERIES
 from .asgi_server import open_limit
-from .server_metrics import ServerMetrics
 from .server_policy import HEAD_BYTES, RETRY_SECONDS, ServerPolicy
 from .service_queue import ClosedQueueError, FullQueueError, ServedRequest
 
 if TYPE_CHECKING:
     from starlette.types import Message, Receive, Scope, Send
+
+
+class ServerMetrics(Metrics):
+    """Counts requests by path and status, and questions by query and status."""
+
+    def count_request(self, path: str, status: int, seconds: float) -> None:
+        """Count a request that is answered."""
+        self.count("bucketflow_requests_total", "Requests.", path=path, status=status)
+        self.observe("bucketflow_request_seconds", "Seconds from a head to the last answer.", seconds, path=path)
+
+    def count_question(self, query: str, record: Mapping[str, Any]) -> None:
+        """Count a question with its record as the results of a batch have it."""
+        status, seconds = record["status"], record.get("wall_seconds", 0.0)
+        self.count("bucketflow_questions_total", "Questions with an outcome.", query=query, status=status)
+        self.observe("bucketflow_question_seconds", "Seconds of computation.", seconds, query=query)
+
+    def current(self, waiting: int, requests: int) -> str:
+        """Return the text of all metrics with the numbers of waiting questions and open requests."""
+        self.set("bucketflow_questions_waiting", "Questions without an answer yet.", waiting)
+        self.set("bucketflow_requests_open", "Requests without an answer yet.", requests)
+        return self.text()
 
 
 # The OpenAPI document of the server, and a page that shows it without a network.

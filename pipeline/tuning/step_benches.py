@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...tasks.cpu.dense import launched, run
-from ...tasks.learnt.launch_policy import LaunchPolicy
-from ...tasks.learnt.learnt_launches import RULES, Place
+from ...tasks.learnt.learnt_launches import RULES, LaunchPolicy, Place
 from ...tasks.steps.lowering import Lowered
 from ...tasks.steps.semiring import Semiring
 from ..machine.cpu import _best, machine, machine_rates

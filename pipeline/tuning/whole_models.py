@@ -12,8 +12,7 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
-from ...tasks.learnt.launch_policy import LaunchPolicy
-from ...tasks.learnt.learnt_launches import Place
+from ...tasks.learnt.learnt_launches import LaunchPolicy, Place
 from ..formats.read import GivenModel, given_model
 from ..models.model import Model
 from ..models.random_dcops import Kind, generate

@@ -90,8 +90,7 @@ def _patches() -> tuple[Patch, ...]:
         return ()
     from numba.core.pythonapi import PythonAPI
 
-    from .inner_functions import inner_patches
-    from .known_calls import call_patches
+    from .inner_functions import call_patches, inner_patches
     from .signals import patient_lookup
 
     return *DISPATCHER_PATCHES, own(PythonAPI, "_get_function", patient_lookup), *inner_patches(), *call_patches()

@@ -9,8 +9,8 @@ from typing import Final
 
 import numpy as np
 
+from ..steps.policy import Policy
 from .components import enter_all, forget
-from .count_policy import CountPolicy
 from .count_state import (
     DEPTH,
     ENTRIES,
@@ -37,6 +37,20 @@ from .count_state import (
 from .loops import CROWDED, FINISHED, FULL, LONG, SHALLOW, begin_branch, count, decide
 from .numbers import as_integer
 from .search_trace import MOST_NODES, NO_NODE, SearchTrace, grown_trace, new_trace
+
+
+@dataclass(frozen=True)
+class CountPolicy(Policy):
+    """The numbers behind turns and memory of a count.
+
+    Parameters
+    ----------
+    first_entries : int
+        Initial capacity of the cache, which doubles as it fills.
+    """
+
+    first_entries: int = 1 << 14
+
 
 # Nodes between two checks: some milliseconds.
 _TURN_NODES: Final = 1 << 8

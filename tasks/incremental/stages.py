@@ -8,17 +8,38 @@ stages everything is in a work area of the step's own.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
 from math import prod
 from typing import Final, NamedTuple
 
 from ..steps.lowering import Lowered, Quick
+from ..steps.policy import Policy
 from ..steps.products import TILE_ROWS, Product, buffer_cells
 from ..steps.products import cells as cells_of
 from ..steps.step import Step
 from ..steps.streaming import StreamLoops
-from .propagation_policy import PropagationPolicy
+
+
+@dataclass(frozen=True)
+class PropagationPolicy(Policy):
+    """The numbers behind how threads share the steps of a propagation.
+
+    Parameters
+    ----------
+    grain_cells : int
+        Cells of a part of a shared step: with fewer, waking a thread costs more than the part.
+    alone_cells : int
+        One thread computes this number of cells before the other threads have started.
+    turn_cells : int
+        Threads return to the interpreter after this number of cells, so that it can be interrupted.
+    """
+
+    grain_cells: int = 1 << 15
+    alone_cells: int = 1 << 17
+    turn_cells: int = 1 << 27
+
 
 # Threads share a step with more cells than the first number if loops or a product are compiled for it, and
 # otherwise with more cells than the second number.

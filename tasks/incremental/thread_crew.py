@@ -21,10 +21,9 @@ from ..steps.semiring import SUM_PRODUCT
 from ..steps.streaming import StreamLoops
 from .message_loops import iterate_nest
 from .packed_loops import STATE_AT, PackedLayout, PackedState, is_due, run_small
-from .propagation_policy import PropagationPolicy
 from .schedule import STAGES, Item, Schedule
 from .stage_loops import GROUP, IDLE, Course, Large, Stages, run_stage
-from .stages import MOST_PARTS, LargeStep, spread_code
+from .stages import MOST_PARTS, LargeStep, PropagationPolicy, spread_code
 
 # Compiled loops of a propagation that several threads run together: each takes the next item that is ready. An item
 # becomes ready when the last item that it waits for is done, and items are taken in that order. An item is a group of

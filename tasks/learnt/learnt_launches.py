@@ -16,9 +16,23 @@ import numpy as np
 
 from ..steps.light_dataclass import dataclass
 from ..steps.lowering import Lowered
-from .launch_policy import LaunchPolicy
+from ..steps.policy import Policy
 from .predictors import Floats, Predictor, predictor_from
 from .step_features import FEATURES, features_of
+
+
+@dataclass(frozen=True)
+class LaunchPolicy(Policy):
+    """Whether a learnt launch replaces the rules' launch, and from which predicted gain on.
+
+    Parameters
+    ----------
+    uses_stored : bool
+        Whether stored models are used at all; tests do without, so that no machine's past decides about them.
+    """
+
+    uses_stored: bool = True
+
 
 # Predicted share of a step's time that another launch must save: about the spread of repeated measurements.
 _LEAST_GAIN_SHARE: Final = 0.1

@@ -6,8 +6,7 @@ from collections import deque
 
 import numpy as np
 
-from .flat import Costs, Flags, Flat, Integers
-from .network_policy import NetworkPolicy
+from .flat import Costs, Flags, Flat, Integers, NetworkPolicy
 
 
 def remove_dominated(flat: Flat, pending: Flags, most_work: int) -> tuple[int, int, int, int]:

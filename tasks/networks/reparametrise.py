@@ -10,8 +10,7 @@ import numpy as np
 from ..compiler.code_cache import Patience
 from ..compiler.compile_limits import compiled_or
 from . import dead_ends
-from .flat import Costs, Flags, Flat, Integers
-from .network_policy import NetworkPolicy
+from .flat import Costs, Flags, Flat, Integers, NetworkPolicy
 from .srmp_numpy import Level, decode, forbid_tuples, level_numbers, levels_of, shift_back, sweep
 
 # Seconds of NumPy for a level of a sweep, for a cell, for a variable, and for a value of a table.

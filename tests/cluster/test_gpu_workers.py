@@ -21,7 +21,7 @@ from bucketflow.cluster.connect import ClusterError
 from bucketflow.cluster.gpus import GpuPool, GpuWorker, gpu_workers
 from bucketflow.cluster.pool import Node
 from bucketflow.pipeline.answering import placement
-from bucketflow.pipeline.batches.batch_policy import BatchPolicy
+from bucketflow.pipeline.batches.models import BatchPolicy
 from bucketflow.pipeline.budget.budget_policy import BudgetPolicy
 from bucketflow.pipeline.budget.device_fit import SLOTS
 from bucketflow.pipeline.machine.resources import Resources

@@ -15,8 +15,7 @@ import pytest
 
 import bucketflow
 from bucketflow.storage import locks
-from bucketflow.storage.locks import open_lock, try_lock
-from bucketflow.storage.processes import this_process
+from bucketflow.storage.locks import open_lock, this_process, try_lock
 from bucketflow.storage.run_folder import RunDir
 from bucketflow.storage.spec import StorageError
 from tests.models import grid

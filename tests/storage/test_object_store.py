@@ -14,7 +14,7 @@ from uuid import uuid4
 
 import pytest
 
-from bucketflow.storage import files, lease, ledger, processes
+from bucketflow.storage import files, lease, ledger, locks
 from bucketflow.storage.files import LineLog, Place, logged_lines, read_whole, write_all, written_whole
 from bucketflow.storage.lease import is_held, take_lease
 from bucketflow.storage.object_store import ObjectPath, StaleObjectError
@@ -217,7 +217,7 @@ def test_clocks_of_other_machines_do_not_matter(url: ObjectPath, monkeypatch: py
 def test_a_lock_of_a_dead_process_of_this_machine_is_taken_over_immediately(
     url: ObjectPath, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    here = processes.this_process()
+    here = locks.this_process()
     if here["place"] is None:
         pytest.skip("the system does not tell processes apart")
     with subprocess.Popen([sys.executable, "-c", ""]) as dead:

@@ -9,8 +9,16 @@ import pytest
 from numpy.typing import NDArray
 
 from bucketflow.tasks.networks import dead_end_loops, dead_ends, srmp, srmp_numpy
-from bucketflow.tasks.networks.flat import Flat, chosen_parts, flatten, fold_contained, offsets, restrict, take_out
-from bucketflow.tasks.networks.network_policy import NetworkPolicy
+from bucketflow.tasks.networks.flat import (
+    Flat,
+    NetworkPolicy,
+    chosen_parts,
+    flatten,
+    fold_contained,
+    offsets,
+    restrict,
+    take_out,
+)
 
 
 def network(seed: int) -> Flat:

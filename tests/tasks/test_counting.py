@@ -9,8 +9,7 @@ from itertools import combinations, product
 import numpy as np
 import pytest
 
-from bucketflow.tasks.counting.count import Count, Counted, CountNoRoomError
-from bucketflow.tasks.counting.count_policy import CountPolicy
+from bucketflow.tasks.counting.count import Count, Counted, CountNoRoomError, CountPolicy
 from bucketflow.tasks.counting.count_state import clauses_of
 from bucketflow.tasks.counting.numbers import LIMB_BITS, accumulate, add, as_integer, double, multiply, scale
 from tests.policies import InForce

@@ -17,9 +17,8 @@ from bucketflow.pipeline.compiled.state import kept_tables
 from bucketflow.pipeline.models.model import Function, Model
 from bucketflow.tasks.incremental import thread_crew as crew_module
 from bucketflow.tasks.incremental.packed import Packed
-from bucketflow.tasks.incremental.propagation_policy import PropagationPolicy
 from bucketflow.tasks.incremental.schedule import Item, Schedule, arena_words, scheduled
-from bucketflow.tasks.incremental.stages import is_streamed
+from bucketflow.tasks.incremental.stages import PropagationPolicy, is_streamed
 from bucketflow.tasks.sweeps.scaled import QuickSumProduct, Scaled, as_logs, measured
 from tests.models import named_model
 from tests.policies import InForce

@@ -12,12 +12,33 @@ sweep: 10 s predicted (rough), to its end, because it has the lowest predicted t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from math import inf, isfinite
 from typing import Any, Final, Literal
 
 from ....tasks.steps.light_dataclass import dataclass
+from ...options import Options, ProofOptions
 from .strategy_policy import POLICY, StrategyPolicy, TurnLengths
+
+#: Options that say how a sweep is planned.
+PLANNING: Final = frozenset({"order", "order_time", "tree", "fit", "representation", "seed"})
+#: Options that say where it runs.
+WORKERS: Final = frozenset({"workers", "scheduler", "client"})
+DEVICES: Final = frozenset({"gpus", "gpu_memory"})
+#: Options that say how a network of costs is prepared for bounds.
+PROOFS: Final = frozenset({"prune"})
+_HEEDED_BY_SOME: Final = PLANNING | WORKERS | DEVICES | PROOFS
+
+
+def given_options(options: Options, effort: ProofOptions) -> tuple[str, ...]:
+    """Return the names of the options that a caller gave and that some way of answering does not heed."""
+    return tuple(
+        field.name
+        for source in (options, effort)
+        for field in fields(source)
+        if field.name in _HEEDED_BY_SOME and getattr(source, field.name) != field.default
+    )
+
 
 Certainty = Literal["unknown", "rough", "searched", "planned"]
 """How a price was found: not at all; by the first order; by a short search for a tree; by a plan."""

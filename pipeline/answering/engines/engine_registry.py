@@ -9,8 +9,7 @@ from ....tasks.compiler.outside_process import folder_of
 from ....tasks.steps.light_dataclass import dataclass
 from ..question import Question
 from .engine import Engine
-from .engine_options import EARLY, GANAK, ROWS, SWEEP
-from .option_effects import DEVICES, PLANNING, PROOFS, WORKERS
+from .engine_options import DEVICES, EARLY, GANAK, PLANNING, PROOFS, ROWS, SWEEP, WORKERS
 from .request import QueryRequest
 from .sweep_engine import SweepEngine
 
@@ -31,7 +30,7 @@ class EngineKind:
     way : str
         The engine's work as a clause, for notes about options that had no effect.
     heeds : frozenset of str
-        Options that have an effect on it; see :mod:`~bucketflow.pipeline.answering.engines.option_effects`.
+        Options that have an effect on it; see :mod:`~bucketflow.pipeline.answering.engines.engine_options`.
     keeps_order : bool
         Whether it may eliminate some variables after all others, as projected counts and marginal MAP have it.
     installed : callable

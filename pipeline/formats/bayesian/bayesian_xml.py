@@ -8,8 +8,7 @@ from ...errors import FormatError, shorten
 from ...models.model import Model
 from ..text.source import Source
 from ..text.xml import Element, root_element
-from .network_draft import NetworkDraft
-from .noisy_maxima import strength_ordered
+from .network_draft import NetworkDraft, strength_ordered
 
 # Elements read from each kind of GeNIe's nodes; elements that describe changes over time.
 _READ = {

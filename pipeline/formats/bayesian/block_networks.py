@@ -12,8 +12,7 @@ from ...models.model import Model
 from ..format_policy import NUMBER_BYTES
 from ..text.source import Source
 from ..text.tokens import Tokens
-from .network_draft import NetworkDraft
-from .noisy_maxima import strength_ordered
+from .network_draft import NetworkDraft, strength_ordered
 
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[(){}=;,]|[^\s(){}=;,"]+|"', re.DOTALL)
 _COMMENT = re.compile(rb'("(?:[^"\\]|\\.)*")|//[^\n]*', re.DOTALL)

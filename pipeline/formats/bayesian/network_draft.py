@@ -1,4 +1,8 @@
-"""Bayesian networks as readers make them: variables, distributions as tables or chains, and where each stands."""
+"""Bayesian networks as readers make them: variables, distributions as tables or chains, and where each stands.
+
+Noisy-MAX distributions are read as GeNIe writes them: the effects of each parent, from its strongest state to its
+weakest.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +17,7 @@ from numpy.typing import NDArray
 from ...errors import FormatError, shorten
 from ...models.function import compact
 from ...models.model import Function, Model
-from ...models.parent_chains import ParentChain
+from ...models.parent_chains import ParentChain, noisy_extreme
 from ..format_policy import FormatPolicy
 from ..text.source import Source
 from ..text.tables import MAX_AXES, cell_count
@@ -184,3 +188,50 @@ def _between(names: Sequence[str], chain: ParentChain) -> list[str]:
         found.append(name)
         taken.add(name)
     return found
+
+
+def strength_ordered(
+    draft: NetworkDraft[P], at: P, scope: tuple[int, ...], words: Sequence[str], strengths: Sequence[str]
+) -> ParentChain:
+    """Return a noisy maximum of GeNIe: a column for each state of each parent, and a last one of the leak.
+
+    The effect is the first of its states that any cause brings about. The last state means no effect (SMILE
+    programmer's manual, Noisy-MAX: the table follows the order of strengths, and the last column of each parent is 0
+    except for its last element).
+
+    Parameters
+    ----------
+    draft : NetworkDraft
+    at : place
+    scope : tuple of int
+        The parents, and last the child.
+    words : sequence of str
+        The columns, one after another.
+    strengths : sequence of str
+        For each parent its states, from the strongest one on; empty for their own order.
+
+    Raises
+    ------
+    FormatError
+        If the number of parameters is wrong, the strengths are not an order, or the weakest state of a parent has an
+        effect.
+    """
+    *dims, size = [len(draft.states[v]) for v in scope]
+    count = sum(dims) + 1
+    if len(words) != count * size:
+        expected = f"{count * size} parameters, of every state of the parents and of the leak"
+        raise draft.refuse(at, expected, f"{len(words)}")
+    if strengths and len(strengths) != count - 1:
+        raise draft.refuse(at, f"{count - 1} strengths, one for each state of the parents", f"{len(strengths)}")
+    columns, causes, start = draft.numbers(at, words).reshape(count, size), [], 0
+    for width in dims:
+        order = strengths[start : start + width] or [*map(str, range(width))]
+        if sorted(order) != sorted(map(str, range(width))):
+            raise draft.refuse(at, f"strengths that order {width} states", repr(shorten(" ".join(order))))
+        cause = np.empty((width, size))
+        cause[[*map(int, order)]] = columns[start : start + width]
+        if cause[int(order[-1]), :-1].any():
+            raise draft.refuse(at, "no effect of the weakest state of each parent", "one in its last column")
+        causes.append(cause)
+        start += width
+    return noisy_extreme(scope, causes, columns[-1], greatest=False)

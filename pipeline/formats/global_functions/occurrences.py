@@ -8,9 +8,8 @@ from itertools import pairwise
 from typing import Any
 
 from ..format_policy import FormatPolicy
-from .decomposition import Decomposition, GlobalFunctionError
+from .decomposition import Decomposition, GlobalFunctionError, gap_beyond, priced
 from .machine import Machine, Moves, State, TooManyStatesError
-from .measures import gap_beyond, priced
 
 Given = dict[str, Any]
 

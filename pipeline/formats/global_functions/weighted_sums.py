@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import Any
 
-from .decomposition import Decomposition, GlobalFunctionError
+from .decomposition import Decomposition, GlobalFunctionError, gap_of, priced
 from .machine import Machine, State
-from .measures import gap_of, priced
 
 Given = dict[str, Any]
 

@@ -22,10 +22,9 @@ from bucketflow.pipeline.answering.answer_question import is_searched
 from bucketflow.pipeline.answering.question import question_of
 from bucketflow.pipeline.batches import answering, pricing
 from bucketflow.pipeline.batches.batch import packs
-from bucketflow.pipeline.batches.batch_policy import BatchPolicy
 from bucketflow.pipeline.batches.deadline import seconds_until
 from bucketflow.pipeline.batches.manifest import Row, read_manifest
-from bucketflow.pipeline.batches.models import RecentValues
+from bucketflow.pipeline.batches.models import BatchPolicy, RecentValues
 from bucketflow.pipeline.batches.pricing import Price, PricedRow
 from bucketflow.pipeline.examples import example_path
 from bucketflow.pipeline.models.query import QUERIES, VALUES

@@ -43,7 +43,7 @@ def test_a_large_question_of_a_batch_has_its_run_directory_there(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from bucketflow.pipeline.batches.batch_policy import BatchPolicy
+    from bucketflow.pipeline.batches.models import BatchPolicy
 
     model = grid(5, 5, 4)
     bucketflow.save(model, tmp_path / "grid.wcsp")

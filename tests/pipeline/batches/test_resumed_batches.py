@@ -21,8 +21,8 @@ from bucketflow.pipeline.answering import placement
 from bucketflow.pipeline.api.progress import rows_bar
 from bucketflow.pipeline.batches import answering, pricing
 from bucketflow.pipeline.batches.batch import large_ones, packs
-from bucketflow.pipeline.batches.batch_policy import BatchPolicy
 from bucketflow.pipeline.batches.manifest import Row
+from bucketflow.pipeline.batches.models import BatchPolicy
 from bucketflow.pipeline.batches.pricing import Price, PricedRow, Pricing
 from bucketflow.pipeline.cli.main import main
 from bucketflow.pipeline.drawings.display_policy import DisplayPolicy

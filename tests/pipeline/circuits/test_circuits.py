@@ -21,12 +21,11 @@ import bucketflow
 from bucketflow import BudgetError, Circuit, FormatError, Model, ModelError
 from bucketflow.pipeline.circuits.circuit_files import write_circuit
 from bucketflow.pipeline.cli.main import main
-from bucketflow.pipeline.gates.circuit import CircuitGraph
-from bucketflow.pipeline.gates.circuit_policy import CircuitPolicy
+from bucketflow.pipeline.gates.circuit import CircuitGraph, CircuitPolicy
 from bucketflow.pipeline.gates.evaluation import best, flows, log_values, walk_down
 from bucketflow.pipeline.gates.stored_gates import StoredGates
 from bucketflow.pipeline.models.function import Function
-from bucketflow.pipeline.queries.query_policy import QueryPolicy
+from bucketflow.pipeline.queries.formula import QueryPolicy
 from tests.models import assignments, bayes_models, brute_count, grid, markov_models
 
 Array = NDArray[Any]

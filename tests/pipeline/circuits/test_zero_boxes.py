@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import bucketflow
 from bucketflow import BudgetError, Model
 from bucketflow.pipeline.circuits.circuit_check import zero_boxes
-from bucketflow.pipeline.gates.circuit_policy import CircuitPolicy
+from bucketflow.pipeline.gates.circuit import CircuitPolicy
 from bucketflow.pipeline.models.function import Function
 
 

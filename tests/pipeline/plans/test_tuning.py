@@ -27,8 +27,7 @@ from bucketflow.pipeline.tuning.launch_tuning import Tuning, judged, learnt_from
 from bucketflow.pipeline.tuning.step_benches import CPU_LAUNCHES, measured_steps
 from bucketflow.pipeline.tuning.whole_models import WholeModels, WholeRun, compared_runs, given_models, whole_networks
 from bucketflow.tasks.cpu.dense import run
-from bucketflow.tasks.learnt.launch_policy import LaunchPolicy
-from bucketflow.tasks.learnt.learnt_launches import RULES, launch_of, launches_from, learnt, put_in_force
+from bucketflow.tasks.learnt.learnt_launches import RULES, LaunchPolicy, launch_of, launches_from, learnt, put_in_force
 from bucketflow.tasks.learnt.predictors import Predictor, predictor_from, stored_predictor
 from bucketflow.tasks.learnt.step_features import FEATURES, features_of
 from bucketflow.tasks.steps.lowering import SMALL_CELLS, Lowered, lowered_by

@@ -24,7 +24,7 @@ from bucketflow.pipeline.api import bound_ladder
 from bucketflow.pipeline.cli.main import main
 from bucketflow.pipeline.cost_networks.cost_network import CostNetwork, model_of
 from bucketflow.pipeline.machine.resources import Resources
-from bucketflow.pipeline.minibuckets.bucket_policy import BucketPolicy
+from bucketflow.pipeline.minibuckets.joins import BucketPolicy
 from bucketflow.pipeline.minibuckets.rounds import SumBounds
 from bucketflow.pipeline.models.model import dense_function
 from tests.device_stand_in import imagine_devices

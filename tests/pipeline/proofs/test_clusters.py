@@ -17,8 +17,16 @@ from bucketflow.pipeline.orders.depth_first import depth_first_order
 from bucketflow.pipeline.proofs.limits import Outcome, ProofLimits
 from bucketflow.pipeline.proofs.portfolio import Portfolio
 from bucketflow.pipeline.proofs.prover_policy import ProverPolicy
-from bucketflow.pipeline.proofs.provers.cluster_choice import clusters, separators, short_cycles, without_contained
-from bucketflow.pipeline.proofs.provers.clusters import ClusterBounds, ClusterProver, EveryClusterBounds, is_mesh
+from bucketflow.pipeline.proofs.provers.clusters import (
+    ClusterBounds,
+    ClusterProver,
+    EveryClusterBounds,
+    clusters,
+    is_mesh,
+    separators,
+    short_cycles,
+    without_contained,
+)
 from bucketflow.pipeline.proofs.provers.row_layers import ROUNDS, RowSearch
 from bucketflow.tasks.networks.clusters import separators_of
 from bucketflow.tasks.networks.flat import flatten

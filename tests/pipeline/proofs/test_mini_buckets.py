@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from bucketflow.pipeline.cost_networks.cost_network import LARGEST, CostNetwork, CostTable
 from bucketflow.pipeline.minibuckets import joins
-from bucketflow.pipeline.minibuckets.bucket_policy import SHORT_STATES, BucketPolicy
+from bucketflow.pipeline.minibuckets.joins import SHORT_STATES, BucketPolicy
 from bucketflow.pipeline.minibuckets.least_costs import MiniBuckets, eliminate, greedy_states, shifts
 from bucketflow.pipeline.minibuckets.partition import Partition, Size, partition
 from bucketflow.tasks.gpu.arrays import is_device

@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bucketflow.pipeline.cost_networks.cost_network import CostTable
-from bucketflow.pipeline.minibuckets.bucket_policy import BucketPolicy
-from bucketflow.pipeline.minibuckets.joins import BucketTable, ordered
+from bucketflow.pipeline.minibuckets.joins import BucketPolicy, BucketTable, ordered
 from bucketflow.pipeline.minibuckets.log_sums import log_sum_bounds
 from bucketflow.pipeline.minibuckets.partition import Partition, Size, partition
 from tests.device_stand_in import device

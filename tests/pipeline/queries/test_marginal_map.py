@@ -28,7 +28,7 @@ from bucketflow.pipeline.answering.engines.strategy_policy import POLICY, OuterP
 from bucketflow.pipeline.answering.question import question_of
 from bucketflow.pipeline.cli.main import main
 from bucketflow.pipeline.cost_networks.cost_network import CostTable
-from bucketflow.pipeline.minibuckets.bucket_policy import BucketPolicy
+from bucketflow.pipeline.minibuckets.joins import BucketPolicy
 from bucketflow.pipeline.minibuckets.loss_search import LossSearch
 from bucketflow.pipeline.minibuckets.mixed_bound import MixedBound
 from bucketflow.pipeline.minibuckets.partition import Size, partition

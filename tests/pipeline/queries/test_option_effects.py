@@ -15,8 +15,8 @@ import pytest
 import bucketflow
 from bucketflow import Model
 from bucketflow.pipeline.answering import answer_question
+from bucketflow.pipeline.answering.engines.engine_options import DEVICES, PLANNING, PROOFS, WORKERS, given_options
 from bucketflow.pipeline.answering.engines.engine_registry import ENGINES
-from bucketflow.pipeline.answering.engines.option_effects import DEVICES, PLANNING, PROOFS, WORKERS, given_options
 from bucketflow.pipeline.answering.question import question_of
 from bucketflow.pipeline.options import Options, ProofOptions
 from bucketflow.pipeline.results.result import Result
@@ -79,7 +79,7 @@ class WatchedOptions(Options):
 
     def __getattribute__(self, name: str) -> Any:
         reader = Path(sys._getframe(1).f_code.co_filename).name
-        if name in GIVEN and reader not in ("options.py", "option_effects.py", "dataclasses.py"):
+        if name in GIVEN and reader not in ("options.py", "engine_options.py", "dataclasses.py"):
             READ.add(name)
         return super().__getattribute__(name)
 

@@ -17,8 +17,7 @@ from click.testing import CliRunner
 import bucketflow
 from bucketflow.pipeline.cli.main import main
 from bucketflow.pipeline.drawings import charts
-from bucketflow.pipeline.report.report import report
-from bucketflow.pipeline.report.shapes import ANSWER, ShapeError
+from bucketflow.pipeline.report.report import ANSWER, ShapeError, report
 from tests.models import grid
 
 pytestmark = [

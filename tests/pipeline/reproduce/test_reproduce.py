@@ -20,7 +20,7 @@ import bucketflow
 from bucketflow import BucketflowError, Model, ModelError
 from bucketflow.pipeline.cli.main import main
 from bucketflow.pipeline.cli.show_run import fitted, show
-from bucketflow.pipeline.drawings.pages import Grid, page
+from bucketflow.pipeline.drawings.html import Grid, page
 from bucketflow.pipeline.examples import example_path
 from bucketflow.pipeline.reproduce.comparison import ComparedRow, ComparedTable, Comparison, compared, listing, write
 from bucketflow.pipeline.reproduce.experiments import INFEASIBLE, Measured, mean_of

@@ -19,7 +19,7 @@ import pytest
 
 import bucketflow
 from bucketflow import BucketflowError, BudgetError, ModelError
-from bucketflow.pipeline.batches.batch_policy import BatchPolicy
+from bucketflow.pipeline.batches.models import BatchPolicy
 from bucketflow.pipeline.examples import example_path
 from bucketflow.pipeline.server.server import QuestionServer, ServerSettings
 from bucketflow.pipeline.server.server_folder import ServerFolder, all_folders, default_folder
