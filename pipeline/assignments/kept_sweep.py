@@ -309,17 +309,24 @@ def kept_tables(slices: Slices[T], sizes: tuple[int, ...], index: int, threads: 
     def keep(step: Step, table: T) -> None:
         made[step.node] = _fetched(table) if there else table
 
-    try:
+    with refusals():
         program.again(program.steps, leaves).run(threads=threads, on_table=keep)
+    if there:  # where large ones lie, too
+        leaves = {node: _fetched(table) for node, table in leaves.items()}
+    return SweptTables(program.steps, {**leaves, **made}, sizes, states)
+
+
+@contextmanager
+def refusals() -> Iterator[None]:
+    """Refuse sparse tables that do not fit, or whose joins take longer than allowed."""
+    try:
+        yield
     except RowsNoRoomError as error:
         raise no_room(error) from None
     except TooMuchWorkError:
         raise BudgetError(
             "sparse tables take longer than allowed; representation rows runs without this limit"
         ) from None
-    if there:  # where large ones lie, too
-        leaves = {node: _fetched(table) for node, table in leaves.items()}
-    return SweptTables(program.steps, {**leaves, **made}, sizes, states)
 
 
 def _fetched(table: T) -> T:
@@ -373,7 +380,8 @@ class KeptSweep(Generic[T]):
             return self.boxes.totals
         total = self.run.arithmetic.total
         if self.rows is not None:
-            return [total(self.rows.roots())]
+            with refusals():
+                return [total(self.rows.roots())]
         if self.is_whole:
             return [total([self.tables(0).tables[root] for root in self.run.plan.tree.roots])]
         assert self.slices is not None

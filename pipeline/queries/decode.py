@@ -213,9 +213,11 @@ def choices(
         yield from joint_choices(slices, sizes, semiring, states, algebra.compiled)
         return
     scopes = [table.keys.variables for table in found]
-    left = tuple(dict.fromkeys(v for scope in scopes for v in scope))
-    whole = make_step(-1, tuple(range(len(found))), tuple(scopes), left, sizes, semiring)
-    joined = algebra.resized(tuple(sizes)).step(whole, [bare(table) for table in found], 1)
+    left = tuple(dict.fromkeys(v for scope in scopes for v in scope if v not in states))
+    # rows keep the variables with a state, and of each of these one state
+    inside = tuple([1 if v in states else d for v, d in enumerate(sizes)])
+    whole = make_step(-1, tuple(range(len(found))), tuple(scopes), left, inside, semiring)
+    joined = algebra.resized(inside).step(whole, [bare(table) for table in found], 1)
     if isinstance(joined, Relation):
         yield RowStates(joined)
     else:

@@ -7,6 +7,7 @@ they are; a loop over cells takes one launch, and stays where its tables are.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import field, fields, replace
 from functools import cached_property
 from math import prod
@@ -237,7 +238,9 @@ class DeviceRowsProgram(DeviceProgram[T]):
             cells, out_bytes = step.lowered.cells, step.lowered.out_cells * choice.semiring.itemsize
             looped = joined * _DEVICE_LOOP_GAIN * policy.cells_of_a_row >= 1.0
             if looped and cells >= choice.places.least_cells and out_bytes <= choice.room.nbytes:
-                choice.places.prepared(step)
+                # a loop with more parts than its kernel counts takes too long: its tables will be joined by rows
+                with suppress(OverflowError):
+                    choice.places.prepared(step)
             share[step.node] = min(1.0, joined * min(cells // step.lowered.out_cells, _MANY))
         compile_waiting()
 
