@@ -17,7 +17,7 @@ from bucketflow.pipeline.runs.row_sweep import RowTables
 from bucketflow.tasks.boxes.box_policy import BoxPolicy
 from bucketflow.tasks.gpu.device_policy import DevicePolicy
 from bucketflow.tasks.rows.device_algebra import entries
-from bucketflow.tasks.rows.memory_account import RowsNoRoomError
+from bucketflow.tasks.rows.memory_account import MemoryAccount, RowsNoRoomError, TooMuchWorkError
 from bucketflow.tasks.steps.sweep_policy import SweepPolicy
 from tests.device_stand_in import device
 from tests.exact import Weights, costs
@@ -142,6 +142,18 @@ def test_draws_that_do_not_fit_together_read_only_rows_that_agree() -> None:
         assert joints(model, ["x0", "x5", "x10"], representation="rows", fit="spill") < FAR
         assert joints(model, ["x15", "x14", "x9"], representation="rows", fit="spill") < FAR
     assert narrow == {0, 1, 2}
+
+
+@pytest.mark.parametrize(
+    "query", [lambda model, **asked: sample(model, 3, **asked), lambda *a, **asked: best(*a, 3, **asked)]
+)
+def test_rows_on_disk_that_take_longer_than_allowed_are_refused(query: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def long(self: MemoryAccount, rows: float) -> None:
+        raise TooMuchWorkError
+
+    monkeypatch.setattr(MemoryAccount, "work", long)
+    with pytest.raises(BudgetError, match="longer than allowed"):
+        query(grid(4, 4, 3, "markov", seed=3), 3, representation="rows", fit="spill")
 
 
 @given(cost_models(), st.sampled_from([(1, 1 << 16), (4, 1), (4, 16)]))
