@@ -144,9 +144,7 @@ def test_draws_that_do_not_fit_together_read_only_rows_that_agree() -> None:
     assert narrow == {0, 1, 2}
 
 
-@pytest.mark.parametrize(
-    "query", [lambda model, **asked: sample(model, 3, **asked), lambda *a, **asked: best(*a, 3, **asked)]
-)
+@pytest.mark.parametrize("query", [sample, best])
 def test_rows_on_disk_that_take_longer_than_allowed_are_refused(query: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def long(self: MemoryAccount, rows: float) -> None:
         raise TooMuchWorkError
