@@ -18,7 +18,8 @@ PATIENCE_SECONDS = 15.0
 NOTICE_SECONDS = 1.0
 
 _SCHEMES = ("tcp", "tls", "ucx", "ws", "wss")
-_ANSWER_SECONDS = 5.0
+# A scheduler that listens answers within this.
+ANSWER_SECONDS = 5.0
 _PAUSE_SECONDS = 0.1
 
 
@@ -116,7 +117,7 @@ def verify_listening(address: str, patience_seconds: float | None = None) -> Non
     place = host_and_port(address)
     patience = LISTENING_SECONDS if patience_seconds is None else patience_seconds
     with waiting_for(
-        f"no Dask scheduler answers at {address} yet; bucketflow keeps trying for {max(patience, _ANSWER_SECONDS):g} s"
+        f"no Dask scheduler answers at {address} yet; bucketflow keeps trying for {max(patience, ANSWER_SECONDS):g} s"
     ):
         wait_for_listening(address, place, time.monotonic() + patience)
 
@@ -126,7 +127,7 @@ def wait_for_listening(address: str, place: tuple[str, int], end: float) -> None
 
     while True:
         try:
-            socket.create_connection(place, timeout=_ANSWER_SECONDS).close()
+            socket.create_connection(place, timeout=ANSWER_SECONDS).close()
             return
         except OSError as error:
             if time.monotonic() > end:

@@ -13,8 +13,8 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from . import address as addresses
+from .address import ANSWER_SECONDS, ClusterLostError, verify_listening
 from .address import ClusterError as ClusterError
-from .address import ClusterLostError, verify_listening
 from .starting import LOOPBACK, NO_DASHBOARD, UNSAMPLED, children_ignore_interrupts, starting, without_web_server
 from .version import install_hint
 from .worker_facts import worker_facts
@@ -141,10 +141,6 @@ def started(cluster: Callable[[], Any], what: str, *, served: bool = False) -> I
 
 # Exceptions that Dask raises if a process that it started is gone.
 _NOT_STARTED = (RuntimeError, OSError, TimeoutError)
-
-
-# A scheduler that listens answers within this.
-ANSWER_SECONDS = 5.0
 
 
 def client_of(given: Any, address: str | None, *, with_workers: bool = True) -> AbstractContextManager[Any]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from .address import connected
+from .address import ANSWER_SECONDS, connected
 from .dask_pool import DaskPool, fetching
 from .pool import TaskLabel
 
@@ -17,8 +17,6 @@ from .pool import TaskLabel
 _LOOK_SECONDS, _ALONE_SECONDS = 0.25, 60.0
 #: Seconds after which the word is said again, as a sign of life.
 _SAID_SECONDS = 2.0
-#: Seconds without an answer of the scheduler after which nothing was said.
-_ANSWER_SECONDS = 5.0
 
 
 class WorkerCrew:
@@ -86,7 +84,7 @@ class WorkerCrew:
                 return found
             key, _ = self._tasks.pop(future.key)
             if future.status == "finished":
-                found.append((key, fetching(future).result(timeout=_ANSWER_SECONDS)))
+                found.append((key, fetching(future).result(timeout=ANSWER_SECONDS)))
             else:
                 found.append((key, future.exception() if future.status == "error" else RuntimeError(future.status)))
             future.release()
@@ -142,7 +140,7 @@ class Member:
         from distributed import get_client
 
         try:
-            beat, *word = _word(self.name, get_client()).get(timeout=_ANSWER_SECONDS)
+            beat, *word = _word(self.name, get_client()).get(timeout=ANSWER_SECONDS)
         except (OSError, TimeoutError):
             return
         if beat != self._beat:
@@ -158,6 +156,6 @@ class Member:
 
         if not self.alone:
             try:
-                _told(self.name, get_client()).put(message, timeout=_ANSWER_SECONDS)
+                _told(self.name, get_client()).put(message, timeout=ANSWER_SECONDS)
             except (OSError, TimeoutError):
                 self.alone = True

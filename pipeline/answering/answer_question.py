@@ -197,9 +197,9 @@ def is_searched(question: Question, options: Options, effort: ProofOptions) -> b
     return is_hopeless and not {"search", "circuit"}.isdisjoint(strategy.engines)
 
 
-def is_bounded(question: Question, options: Options, effort: ProofOptions, folder: RunFolder | None = None) -> bool:
+def is_bounded(question: Question, options: Options, effort: ProofOptions) -> bool:
     """Whether a question is answered by bounds on an optimum, in one process."""
     if question.query != "optimum":
         return False
-    request = QueryRequest(question, options, effort, folder=folder)
+    request = QueryRequest(question, options, effort)
     return "bounds" in strategy_for(request, EnginesOf(request)).engines

@@ -16,9 +16,7 @@ Table = tuple[Sequence[Hashable], Mapping[Hashable, Sequence[Any]], Any]
 """Variables of the axes, the states of some of them in the order of the axis, and an array."""
 
 
-def labelled_model(
-    kind: Kind, states: Mapping[Hashable, Sequence[Any]], tables: Iterable[Table], name: str = "", *, check: bool = True
-) -> Model:
+def labelled_model(kind: Kind, states: Mapping[Hashable, Sequence[Any]], tables: Iterable[Table]) -> Model:
     """Return a model of tables, each of whose axes may order the states of its variable in its own way.
 
     Parameters
@@ -28,9 +26,6 @@ def labelled_model(
     states : mapping
         Variable → its states, in the order of the model.
     tables : iterable
-    name : str, optional
-    check : bool, optional
-        Whether a Bayesian network has to be one.
 
     Raises
     ------
@@ -54,7 +49,7 @@ def labelled_model(
                 array = array.take(_order(names[variable], labels[variable], orders[variable]), axis=axis)
         functions.append(([names[v] for v in scope], array))
     variables = {names[v]: own for v, own in labels.items()}
-    return Model.build(kind, variables, functions, name=name, check=check)
+    return Model.build(kind, variables, functions)
 
 
 def _order(name: str, labels: Sequence[str], given: Sequence[Any]) -> list[int]:

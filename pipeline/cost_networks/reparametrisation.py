@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ...tasks.networks.flat import Flat
 
 # Rounds of improving an assignment, both ways.
-_DESCENTS: Final = 5
+DESCENTS: Final = 5
 # Sweeps with one value alone.
 _PROBE_SWEEPS: Final = 10
 # Sweeps that raise the bound by less than this fraction of the total rise are the last.
@@ -184,15 +184,14 @@ class _Sweeps:
 
     def chunk(self) -> int:
         """How many sweeps to do at a time, an even number."""
-        policy = CostNetworkPolicy.current()
-        return max(2, min(policy.sweeps, policy.sweep_cells // (2 * self.sweep_work) * 2))
+        return CostNetworkPolicy.current().sweeps_at_a_time(self.sweep_work)
 
     def decode(self, flat: Flat, constant: float) -> None:
         """Read an assignment off and improve it one variable at a time; none above it is of interest."""
         states = np.full(len(self.order), -1, np.int64)
         self.loops.decode(flat, self.order, states)
         total = self.total_of(flat, constant, states)
-        for order in (self.order[::-1], self.order) * _DESCENTS:
+        for order in (self.order[::-1], self.order) * DESCENTS:
             self.loops.decode(flat, order, states)
             before, total = total, self.total_of(flat, constant, states)
             self.work += 2 * self.sweep_work

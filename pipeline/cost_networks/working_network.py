@@ -40,6 +40,10 @@ class CostNetworkPolicy(Policy):
     sweeps: int = 10
     sweep_cells: int = 20_000_000
 
+    def sweeps_at_a_time(self, cells: float) -> int:
+        """Return how many sweeps that touch ``cells`` cells each are between two looks at the clock."""
+        return int(max(2, min(self.sweeps, self.sweep_cells // (2 * max(cells, 1)) * 2)))
+
 
 Integers = NDArray[np.int64]
 

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from math import inf
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,14 +22,21 @@ from ..models.function import Function, compact, dense_function, many_functions
 from ..models.model import Kind, Model
 from .bayesian.network_checks import Refuse, checked_product
 from .text.source import BLOCK_COMMENT, Source, check_deadline
-from .text.tables import MAX_AXES, cell_count, every_entry, full_table, take_function, take_functions, take_variables
+from .text.tables import (
+    JOINT_FUNCTIONS,
+    MAX_AXES,
+    cell_count,
+    every_entry,
+    full_table,
+    take_function,
+    take_functions,
+    take_variables,
+)
 from .text.tokens import Tokens, WordStream, are_entries
 from .text.written_words import WrittenFile
 
 # Factors beside potentials are functions, each of at most that.
 _MOST_SHIFT = 1e6
-# Fewer functions are read one by one.
-_JOINT_FUNCTIONS: Final = 16
 # No entry of a .uai is negative, and no exponent begins a number.
 _NEGATIVE = re.compile(rb"(?<![0-9.eE])-(?:[0-9.]|inf)")
 
@@ -129,7 +136,7 @@ def read_uai(source: Source) -> Model:
     network = _Network(tokens, kind, dims, n_functions, logs)
     taken = tokens.allowance.taken
     read = None
-    if not agrum and n_functions >= _JOINT_FUNCTIONS:
+    if not agrum and n_functions >= JOINT_FUNCTIONS:
         with suppress(BudgetError, ValueError):
             read = _joint_tables(network)
     if read is None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import chain, pairwise, product
 from math import prod
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,13 +19,11 @@ from ..models.function import greatest_costs, state_dtype
 from ..models.model import FORBIDDEN, Function, Model
 from .global_functions.decomposition import Decomposition, GlobalFunctionError
 from .text.source import Source
-from .text.tables import first_bad_state, take_function, take_rows, take_variables, tuple_table
+from .text.tables import JOINT_FUNCTIONS, first_bad_state, take_function, take_rows, take_variables, tuple_table
 from .text.tokens import Tokens, WordStream
-from .text.written_words import WrittenFile, blocks
+from .text.written_words import LONGEST_NAME, WrittenFile, blocks
 
 _SHARED_WHOLE = 3
-# Fewer functions are read one by one.
-_JOINT_FUNCTIONS: Final = 16
 
 
 @dataclass
@@ -267,7 +265,7 @@ def _read_network(tokens: Tokens, at: int, depth: int = 0) -> _WcspReader:
     top = tokens.integer(at + 4, "the top cost", 0)
     reader = _WcspReader(tokens, _domains(tokens, at + 5, n_vars), top, at + 5 + n_vars, depth)
     start, taken = reader.at, tokens.allowance.taken
-    if n_functions < _JOINT_FUNCTIONS or not reader.functions_together(n_functions):
+    if n_functions < JOINT_FUNCTIONS or not reader.functions_together(n_functions):
         tokens.allowance.taken = taken
         reader = _WcspReader(tokens, reader.dims, top, start, depth)
         for _ in range(n_functions):
@@ -300,8 +298,6 @@ def _domains(tokens: Tokens, at: int, n_vars: int) -> tuple[int, ...]:
 
 
 # The WCSP format: integer costs of at least 0, and a top.
-
-_LONGEST_NAME = 1000
 
 
 def wcsp_file(model: Model) -> WrittenFile:
@@ -367,7 +363,7 @@ def _shift_notes(model: Model, stored: _Shifted) -> Iterator[str]:
 
 
 def _lines(model: Model) -> Iterator[str]:
-    name = "_".join(printable(model.name, _LONGEST_NAME).split()) or "model"
+    name = "_".join(printable(model.name, LONGEST_NAME).split()) or "model"
     top = FORBIDDEN if model.top is None else model.top
     yield f"{name} {len(model.dims)} {max(model.dims, default=0)} {len(model.functions)} {top}"
     yield " ".join(map(str, model.dims))

@@ -12,16 +12,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Any
 
 import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from .server_policy import HEAD_BYTES, RETRY_SECONDS, ServerPolicy
-
-# Most connections that the system holds until the server accepts them.
-_BACKLOG: Final = 2048
 
 # Files and sockets that the answers themselves may open.
 _SPARE_FILES = 256
@@ -51,7 +48,7 @@ class GuardedProtocol(H11Protocol):
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
         """Count the connection as unproven, and expect its first head."""
         super().connection_made(transport)
-        if len(self._unproven) >= open_limit(ServerPolicy.current().unproven_connections):
+        if len(self._unproven) >= open_limit(ServerPolicy.current().connections):
             oldest = self._unproven.pop(next(iter(self._unproven)))
             oldest.refuse(HTTPStatus.SERVICE_UNAVAILABLE, "too many connections without a token are open; try again")
         self._unproven[self.client] = self
@@ -167,7 +164,7 @@ class AsgiServer(uvicorn.Server):
             access_log=False,
             proxy_headers=False,
             server_header=False,
-            backlog=_BACKLOG,
+            backlog=ServerPolicy.current().connections,
             timeout_keep_alive=int(policy.read_seconds),
             timeout_graceful_shutdown=1,
             h11_max_incomplete_event_size=HEAD_BYTES,
@@ -177,7 +174,9 @@ class AsgiServer(uvicorn.Server):
         super().__init__(config)
         _allow_files()
         self._socket = socket.create_server(
-            (address, port), family=socket.AF_INET6 if ":" in address else socket.AF_INET, backlog=_BACKLOG
+            (address, port),
+            family=socket.AF_INET6 if ":" in address else socket.AF_INET,
+            backlog=ServerPolicy.current().connections,
         )
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # its connections inherit it
         self.port: int = self._socket.getsockname()[1]
@@ -228,7 +227,7 @@ def _allow_files() -> None:
     """Let this process open as many sockets as the system allows it, up to the limits of the server."""
     policy = ServerPolicy.current()
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = 3 * max(policy.connections, policy.unproven_connections) + _SPARE_FILES
+    wanted = 3 * policy.connections + _SPARE_FILES
     if 0 <= soft < wanted:
         with suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted if hard < 0 else min(wanted, hard), hard))

@@ -26,9 +26,8 @@ class ServerPolicy(Policy):
     unsent_bytes : int
         A client that does not read its answers gets no further ones beyond so many bytes.
     connections : int
-        Most requests with a valid token at a time: each has a socket and a few kB.
-    unproven_connections : int
-        Most connections without a valid token yet; the oldest one is refused when one more arrives.
+        Most requests with a valid token at a time: each has a socket and a few kB. As many connections without a valid
+        token yet; the oldest one is refused when one more arrives. As many connections wait to be accepted.
     waiting_bytes : int
         Most bytes of the bodies of all requests without an answer.
     inline_bytes : int
@@ -47,7 +46,6 @@ class ServerPolicy(Policy):
     body_bytes: int = 1 << 26
     unsent_bytes: int = 1 << 24
     connections: int = 2048
-    unproven_connections: int = 2048
     waiting_bytes: int = 1 << 28
     inline_bytes: int = 1 << 28
     counted_models: int = 1 << 16

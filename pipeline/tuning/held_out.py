@@ -98,9 +98,7 @@ def step_table(steps: Sequence[MeasuredStep], launches: Sequence[str]) -> StepTa
     )
 
 
-def cross_validated(
-    table: StepTable, kinds: Sequence[Regression], seed: int, folds: int = FOLDS
-) -> dict[str, LaunchScore]:
+def cross_validated(table: StepTable, kinds: Sequence[Regression], seed: int) -> dict[str, LaunchScore]:
     """Score kinds of regressions by cross-validation: each step is judged by a fit that never saw it.
 
     Parameters
@@ -109,11 +107,10 @@ def cross_validated(
     kinds : sequence of Regression
     seed : int
         Seed of the folds and of the fits.
-    folds : int
     """
     order = np.random.default_rng(seed).permutation(len(table.prices))
     predicted = {kind.name: np.zeros(table.seconds.shape) for kind in kinds}
-    for held in np.array_split(order, folds):
+    for held in np.array_split(order, FOLDS):
         rows, values = table.part(np.setdiff1d(order, held).tolist()).rows
         for kind in kinds:
             predicted[kind.name][held] = predicted_corrections(kind.fit(rows, values, seed), table.part(held.tolist()))

@@ -47,8 +47,8 @@ UNKNOWN, NOTHING, BEST_OF_REST, BETTER = range(4)
 WORK_CELLS = 50_000
 #: A forbidden entry; as many as there are variables add up.
 FAR = 1 << 55
-#: The largest product of domains that is tried moves between these.
-LEAST_CELLS, MOST_CELLS = 256, 1 << 60
+#: The largest product of domains that is tried is at least this.
+LEAST_CELLS = 256
 
 
 @njit(nogil=True)
@@ -62,7 +62,7 @@ def solve_rest(s: Array, entries: Array, upper: int) -> int:
     if found >= BEST_OF_REST:
         note_assigned(s)
     step = -(s[REST_CELLS] // 4) if found in (UNKNOWN, BETTER) else s[REST_CELLS] // 16
-    s[REST_CELLS] = min(max(s[REST_CELLS] + step, LEAST_CELLS), MOST_CELLS)
+    s[REST_CELLS] = min(max(s[REST_CELLS] + step, LEAST_CELLS), INF)
     return found
 
 

@@ -17,9 +17,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..compiler.jit import njit
+from .state import INF
 
-#: Forbidden; two of them can be added.
-FAR = 1 << 60
 #: The first variable of the doll, the variable to decide, the number of decisions, the length of the trail and of its
 #: saved costs, the cut-off, whether an assignment was found, the least rise of all later variables together, and 1 if
 #: everything below the cut-off is wanted.
@@ -93,17 +92,17 @@ def add(s: Any, w: int, at: int) -> bool:
     trail, saved = numbers[TRAIL], numbers[SAVED]
     s.trail[trail, 0], s.trail[trail, 1], s.trail[trail, 2] = w, s.least[w], s.rise[w]
     numbers[TRAIL], numbers[SAVED] = trail + 1, saved + end - begin
-    least, rise = FAR, FAR
+    least, rise = INF, INF
     for i in range(begin, end):
         cost = s.costs[i]
         s.saved[saved + i - begin] = cost
-        cost = min(cost + s.entries[at + i - begin], FAR)
+        cost = min(cost + s.entries[at + i - begin], INF)
         s.costs[i] = cost
-        if cost < FAR:
+        if cost < INF:
             least, rise = min(least, cost), min(rise, cost - s.unary[i])
     numbers[RISEN] += rise - s.rise[w]
     s.least[w], s.rise[w] = least, rise
-    return bool(least < FAR)
+    return bool(least < INF)
 
 
 @njit(nogil=True)
@@ -172,7 +171,7 @@ def begin_doll(s: Any, x: int, upper: int) -> None:
     """Begin with the doll of the variables from ``x`` on, below ``upper``, or below what the best of the last costs."""
     numbers, n = s.numbers, len(s.states)
     numbers[DOLL], numbers[FOUND], numbers[TRAIL], numbers[SAVED], numbers[RISEN] = x, 0, 0, 0, 0
-    begin, cheapest = s.first[x], FAR
+    begin, cheapest = s.first[x], INF
     s.marks[x], s.risen[x] = 0, 0
     for a in range(s.first[x + 1] - begin):
         s.best[x] = a
@@ -211,7 +210,7 @@ def explore(s: Any, nodes: int) -> bool:
             take_back(s, x)
         tried = s.tried[x]
         a = s.values[first + tried] if tried < s.first[x + 1] - first else -1
-        cost = s.before[x] + s.costs[first + a] if a >= 0 else FAR
+        cost = s.before[x] + s.costs[first + a] if a >= 0 else INF
         # Values are sorted by cost (:func:`enter`): no later value is below the cut-off either.
         if cost >= numbers[UPPER]:
             x -= 1

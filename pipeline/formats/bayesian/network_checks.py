@@ -31,7 +31,6 @@ Refuse = Callable[[int | None, str, str], FormatError]
 """Builds the error at a function, or at a missing function (None), from the expected and the found content."""
 
 _SHOWN, _NAMED = 3, 8
-_PAIR = 2
 _NAME = re.compile(r"[\w-]+")
 # Properties of JavaBayes that make a set of networks of one.
 _DENSITIES = ("constant-density-ratio", "constant-density-bounded")
@@ -123,7 +122,7 @@ def _turned_model(model: Model, backwards: bool) -> Model | None:
     """
     functions, dims = model.functions, model.dims
     turned = [_turned(function, dims) for function in functions]
-    known = backwards or all(sum(dims[v] > 1 for v in function.scope) <= _PAIR for function in functions)
+    known = backwards or all(sum(dims[v] > 1 for v in function.scope) <= 2 for function in functions)
     if not known or not all(is_rounded(function, dims) for function in turned):
         return None
     note = (

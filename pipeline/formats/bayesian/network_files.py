@@ -13,14 +13,13 @@ from ...errors import ModelError, printable
 from ...models.bayesian_networks import network_fault
 from ...models.model import Model
 from ..text.tables import every_entry
-from ..text.written_words import WrittenFile, kept_labels, kept_names
+from ..text.written_words import LONGEST_NAME, WrittenFile, kept_labels, kept_names
 
 _WORD = re.compile(r"(?!.*/[/*])[^\s(){}\[\];|,\"]+")
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _QUOTED = re.compile(r'[^"\\\n]*')
 # Keywords of the interchange format, which some programs treat as keywords everywhere.
 _BIF_WORDS = ("network", "variable", "probability", "property", "type", "discrete", "table", "default")
-_LONGEST_NAME = 1000
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +76,7 @@ def bif_file(model: Model) -> WrittenFile:
 
 
 def _bif_lines(model: Model, names: Sequence[str], labels: Sequence[Sequence[str]]) -> Iterator[str]:
-    name = "_".join(_WORD.findall(printable(model.name, _LONGEST_NAME))) or "model"
+    name = "_".join(_WORD.findall(printable(model.name, LONGEST_NAME))) or "model"
     yield f"network {name} {{\n}}"
     for own, states in zip(names, labels, strict=True):
         yield f"variable {own} {{\n  type discrete [ {len(states)} ] {{ {', '.join(states)} }};\n}}"

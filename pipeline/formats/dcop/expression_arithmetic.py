@@ -19,7 +19,11 @@ DECIMALS = 9
 
 _MAX_BITS = 1024
 _MAX_LETTERS = 256
-_MAX_EXPONENT = 64
+MAX_EXPONENT = 64
+MAX_LENGTH = 10_000
+"""Characters of an expression."""
+MAX_DEPTH = 150
+"""Levels of an expression."""
 _MAX_DIGITS = 30
 _MAX_NUMERAL = 40
 
@@ -53,8 +57,8 @@ def bounded(value: Value) -> Value:
 
 def _power(base: Value, exponent: Value) -> Value:
     if isinstance(base, int) and isinstance(exponent, int):
-        if abs(exponent) > _MAX_EXPONENT:
-            raise ExpressionError(f"an exponent beyond {_MAX_EXPONENT}")
+        if abs(exponent) > MAX_EXPONENT:
+            raise ExpressionError(f"an exponent beyond {MAX_EXPONENT}")
         if (base.bit_length() - 1) * exponent >= _MAX_BITS:
             raise ExpressionError(f"an integer of more than {_MAX_BITS} bits")
     return base**exponent

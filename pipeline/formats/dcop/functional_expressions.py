@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from ....tasks.steps.number_limits import LARGEST_DECIMAL, LARGEST_DECIMALS
 from ...errors import shorten
-from .expression_arithmetic import ExpressionError
+from .expression_arithmetic import MAX_DEPTH, MAX_EXPONENT, MAX_LENGTH, ExpressionError
 
 Kind = Literal["integer", "boolean"]
 Range = tuple[int, int]
@@ -29,9 +29,6 @@ Columns = Mapping[str, Column]
 
 
 _TOKEN = re.compile(r"\s*([A-Za-z_][\w.]*|[+-]?\d+|[(),])")
-_MAX_LENGTH = 10_000
-_MAX_DEPTH = 150
-_MAX_EXPONENT = 64
 
 
 @dataclass(frozen=True)
@@ -80,8 +77,8 @@ def parse_functional(text: str, parameters: Sequence[str], *, mixed: bool = Fals
     ExpressionError
         If it is anything else.
     """
-    if len(text) > _MAX_LENGTH:
-        raise ExpressionError(f"{len(text)} characters, more than {_MAX_LENGTH}")
+    if len(text) > MAX_LENGTH:
+        raise ExpressionError(f"{len(text)} characters, more than {MAX_LENGTH}")
     return _ExpressionParser(text, frozenset(parameters), mixed).whole()
 
 
@@ -134,8 +131,8 @@ class _ExpressionParser:
             If the expression is malformed or too deep.
         """
         self.depth += 1
-        if self.depth > _MAX_DEPTH:
-            raise ExpressionError(f"an expression of more than {_MAX_DEPTH} levels")
+        if self.depth > MAX_DEPTH:
+            raise ExpressionError(f"an expression of more than {MAX_DEPTH} levels")
         arguments: list[ExpressionTerm] = []
         while self.next() != ")":
             if self.tokens[self.at - 1] != ("," if arguments else "("):
@@ -277,8 +274,8 @@ def _largest(found: Range) -> int:
 
 
 def _power_bounds(ranges: Sequence[Range]) -> Range:
-    if ranges[1][1] > _MAX_EXPONENT:
-        raise ExpressionError(f"an exponent beyond {_MAX_EXPONENT}")
+    if ranges[1][1] > MAX_EXPONENT:
+        raise ExpressionError(f"an exponent beyond {MAX_EXPONENT}")
     reached = max(1, _largest(ranges[0])) ** max(0, ranges[1][1])
     return -reached, reached
 

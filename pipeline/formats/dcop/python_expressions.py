@@ -17,7 +17,7 @@ from decimal import Decimal
 
 from ....tasks.steps.light_dataclass import dataclass
 from ...errors import shorten
-from .expression_arithmetic import FUNCTIONS, ExpressionError, Value, bounded, exact
+from .expression_arithmetic import FUNCTIONS, MAX_DEPTH, MAX_LENGTH, ExpressionError, Value, bounded, exact
 from .terms import (
     SCALAR,
     Environment,
@@ -39,9 +39,6 @@ from .terms import (
 )
 
 _Action = Callable[[Environment], "Value | _Nothing"]
-
-_MAX_LENGTH = 10_000
-_MAX_DEPTH = 150
 
 
 class _Nothing:
@@ -97,8 +94,8 @@ def parse(text: str) -> Expression:
     ExpressionError
         If it is no Python, or does anything but compute a number from variables.
     """
-    if len(text) > _MAX_LENGTH:
-        raise ExpressionError(f"{len(text)} characters, more than {_MAX_LENGTH}")
+    if len(text) > MAX_LENGTH:
+        raise ExpressionError(f"{len(text)} characters, more than {MAX_LENGTH}")
     try:
         with warnings.catch_warnings(action="ignore"):
             tree = _parsed(text)
@@ -210,8 +207,8 @@ class _Compiler:
 
     def _enter(self) -> None:
         self.depth += 1
-        if self.depth > _MAX_DEPTH:
-            raise ExpressionError(f"an expression of more than {_MAX_DEPTH} levels")
+        if self.depth > MAX_DEPTH:
+            raise ExpressionError(f"an expression of more than {MAX_DEPTH} levels")
 
     def _term(self, node: ast.expr) -> Term | None:
         """Translate a node of the syntax tree into a term over arrays of values.

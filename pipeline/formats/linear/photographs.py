@@ -22,7 +22,6 @@ from .linear_machine import decided, linear_machine
 _NOT_TAKEN = "none"
 _LINES = 2
 _WORDS = 7
-_PAIR = 2
 
 
 @dataclass(frozen=True)
@@ -191,7 +190,7 @@ def read_bep(source: Source) -> Model:
     model = _model(source, [f"t{v + 1}" for v in range(count)], taken, parts)
     name = b" ".join(title).decode(source.encoding).strip()
     note = f"the value is the revenue of the photographs not taken; toulbar2 counts it {count - 1} times"
-    return replace(model, name=name or model.name, notes=(note,) if count > _PAIR else ())
+    return replace(model, name=name or model.name, notes=(note,) if count > 2 else ())
 
 
 def _schedule(

@@ -15,6 +15,8 @@ from ..format_policy import ENTRY_BYTES, FUNCTION_BYTES
 from .source import MAX_TEXT_BYTES
 from .tokens import Tokens
 
+# Fewer functions of a file are read one by one.
+JOINT_FUNCTIONS = 16
 # One array axis a variable; NumPy stops at 64 (32 before version 2), np.einsum at 52 labels.
 MAX_AXES = 60 if np.lib.NumpyVersion(np.__version__) >= "2.0.0" else 32
 _MAX_DIAGONAL_AXES = min(50, MAX_AXES)

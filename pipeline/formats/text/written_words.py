@@ -18,6 +18,9 @@ from ...models.function import greatest_costs
 from ...models.model import FORBIDDEN, Function, Model
 from ..format_policy import WRITTEN_ENTRIES
 
+# Characters of a model's name in a file.
+LONGEST_NAME = 1000
+
 Plain = Callable[[str], bool]
 """Whether a format can hold a word."""
 

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from ...cost_networks.cost_network import CostNetwork, States
-from ...cost_networks.working_network import problem_of, tables_of
+from ...cost_networks.reparametrisation import DESCENTS
+from ...cost_networks.working_network import CostNetworkPolicy, problem_of, tables_of
 from ..limits import Outcome
 from ..prover import SearchProver
 from ..prover_policy import ProverPolicy
@@ -153,8 +154,6 @@ def _connected(share: Group, groups: Sequence[Group], holding: dict[int, set[int
     return not waiting
 
 
-# Rounds of improving an assignment, both ways.
-_CLUSTER_DESCENTS: Final = 5
 # Networks with more short cycles for a variable have too many clusters.
 _CLUSTER_CYCLES: Final = 8
 # A mesh has at least this many short cycles for a variable, on average.
@@ -163,10 +162,6 @@ _MESH_LEAST_CYCLES: Final = 0.9
 _MESH_MOST_CYCLES: Final = 2
 # With more variables making the clusters takes seconds.
 _CLUSTER_VARIABLES: Final = 10_000
-# Sweeps between two looks at the clock, an even number.
-_CLUSTER_SWEEPS: Final = 10
-# Fewer sweeps where they touch more cells than this.
-_CLUSTER_WORK_CELLS: Final = 20_000_000
 # Sweeps end a round if they raised the bound by less than this fraction of the round's total rise.
 _CLUSTER_STALL_SHARE: Final = 1e-5
 # Sweeps also end a round if they raised the bound by less than this fraction of the gap for each cell that they
@@ -246,7 +241,7 @@ def _improved(network: CostNetwork, states: Integers) -> States:
     from ....tasks.networks import srmp
 
     flat, order = problem_of(network.dims, network.tables, 0.0).flat, np.arange(len(network.dims))
-    for way in (order[::-1].copy(), order) * _CLUSTER_DESCENTS:
+    for way in (order[::-1].copy(), order) * DESCENTS:
         before = states.copy()
         srmp.decode(flat, way, states)
         if (states == before).all():
@@ -413,7 +408,7 @@ class _Sweeps:
         self.constant = self.before = self.start = constant + take_out(self.flat)
         self.chunks = 0
         self.work = 2 * int((np.diff(self.flat.cells)[self.separators.table]).sum())
-        self.count = max(2, min(_CLUSTER_SWEEPS, _CLUSTER_WORK_CELLS // (2 * max(self.work, 1)) * 2))
+        self.count = CostNetworkPolicy.current().sweeps_at_a_time(self.work)
 
     @property
     def nbytes(self) -> int:

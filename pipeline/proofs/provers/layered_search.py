@@ -76,7 +76,7 @@ class Trail:
 Stop = Callable[[], bool]
 
 #: Origins are 32-bit numbers of a row and a state.
-_MOST_CELLS = (1 << 32) - 1
+MOST_CELLS = (1 << 32) - 1
 
 
 def layers(network: CostNetwork, found: MiniBuckets, side: Operations = HOST) -> Iterator[Layer]:
@@ -177,7 +177,7 @@ class LayeredSearch:
         """How many rows fit: working arrays, which never shrink, have a third of the memory, the trail what is left."""
         words = max(layer.keys.n_words, layer.next_keys.n_words)
         left = self.memory_bytes * 2 // 3 - self._trail.n_bytes
-        return min(left // 2 // self.side.row_bytes(words) - self.side.least_room(layer), _MOST_CELLS // layer.d)
+        return min(left // 2 // self.side.row_bytes(words) - self.side.least_room(layer), MOST_CELLS // layer.d)
 
     def unfinished(self) -> Outcome:
         """Return the proved outcome without an assignment."""

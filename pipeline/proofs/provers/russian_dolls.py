@@ -255,10 +255,10 @@ class RussianDolls:
 
     def _room(self) -> int:
         """Return the limit of a doll's cost for totals below the pruning value."""
-        from ....tasks.search.russian_dolls import FAR
+        from ....tasks.search.state import INF
 
         if self._upper is None:
-            return FAR
+            return INF
         return max(self._upper - self._constant, 0)
 
     def _begin(self) -> None:

@@ -18,13 +18,10 @@ from ...cost_networks.cost_network import CostNetwork, States
 from ...minibuckets.least_costs import MiniBuckets
 from ..limits import Outcome
 from .layer_files import Finished, Numbers, Piece, RowFiles, merges
-from .layered_search import Stop, layers
+from .layered_search import MOST_CELLS, Stop, layers
 
 # Copies of the rows of a piece that are in memory while it is expanded or merged, about.
 _PIECE_COPIES: Final = 4
-
-#: Origins of a piece are 32-bit numbers of a row and a state.
-_MOST_CELLS = (1 << 32) - 1
 
 
 class StoredLayers:
@@ -136,7 +133,7 @@ class StoredLayers:
         words = max(layer.keys.n_words, layer.next_keys.n_words)
         row_bytes = self.side.row_bytes(words) + 8 * _PIECE_COPIES * (words + 2)
         left = self.memory_bytes - self.side.least_room(layer) * self.side.row_bytes(words)
-        return max(1, min(left // (row_bytes * (1 + layer.d)), _MOST_CELLS // layer.d))
+        return max(1, min(left // (row_bytes * (1 + layer.d)), MOST_CELLS // layer.d))
 
     def _expand(self, layer: Layer, table: Numbers, first: int, runs: list[Piece]) -> None:
         """Expand some rows of a piece, which leave a run of keys, costs and origins."""

@@ -19,13 +19,12 @@ import numpy as np
 
 from ....tasks.compiler.outside_process import OutsideProcess
 from ....tasks.compiler.outside_program import COMPLETE
+from ....tasks.steps.number_limits import EXACT_INTEGER
 from ...cost_networks.cost_network import CostNetwork, States
 from ..incumbent import Incumbent
 from ..limits import Outcome
 from ..prover import Prover
 
-# Costs of toulbar2 pass through 64-bit floats: integers are exact up to here.
-_EXACT: Final = 1 << 53
 # Bytes that toulbar2 takes for a cell, and for its own libraries.
 _CELL_BYTES, _LIBRARY_BYTES = 256, 1 << 28
 # The process begins anew in a network that has this many times fewer cells; otherwise it continues in the old network.
@@ -104,8 +103,8 @@ def _problem(network: CostNetwork, upper: int | None) -> tuple[int, dict[str, An
         offset += int(low)
         most += int(np.max(tables[-1][1], where=np.isfinite(tables[-1][1]), initial=0.0))
     top = max(most + 1 if upper is None else min(upper - offset, most + 1), 0)
-    if top > _EXACT:
-        raise OverflowError(f"a cut-off of {top} is beyond the {_EXACT} that toulbar2 counts exactly")
+    if top > EXACT_INTEGER:  # costs pass through 64-bit floats
+        raise OverflowError(f"a cut-off of {top} is beyond the {EXACT_INTEGER} that toulbar2 counts exactly")
     flat = [(scope, np.minimum(costs, float(top)).reshape(-1).tolist()) for scope, costs in tables]
     return offset, {"dims": list(network.dims), "tables": flat, "upper": top}
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from ...cost_networks.cost_network import CostNetwork, CostTable, States
-from ...cost_networks.working_network import problem_of
+from ...cost_networks.working_network import CostNetworkPolicy, problem_of
 from ..limits import Outcome
 from ..prover import SearchProver
 from ..prover_policy import ProverPolicy
@@ -26,10 +26,6 @@ if TYPE_CHECKING:
 
 # With more triangles laying them out takes seconds.
 _MOST_TRIANGLES: Final = 100_000
-# Sweeps between two looks at the clock, an even number.
-_TRIANGLE_SWEEPS: Final = 10
-# Fewer sweeps where they touch more cells than this.
-_TRIANGLE_WORK_CELLS: Final = 100_000_000
 # Sweeps are the last if they raised the bound by less than this part of the gap for each sum that they made.
 _TRIANGLE_GAP_PER_SUM: Final = 1e-12
 # Assignments are decoded, and values forbidden by single variables, after this many times the work of the last
@@ -133,7 +129,8 @@ class _Held:
         self.loops = Loops(flat, self.order, ends, offsets(flat.dims[flat.scope]))
         sums = np.sqrt(np.prod(np.diff(flat.cells)[self.triangles.sides].astype(np.float64), axis=1))
         self.sums = 3 * int(sums.sum())
-        self.count = max(2, min(_TRIANGLE_SWEEPS, _TRIANGLE_WORK_CELLS // (2 * max(self.sums, 1)) * 2))
+        # compiled loops make five sums in the time of a cell
+        self.count = CostNetworkPolicy.current().sweeps_at_a_time(self.sums / 5)
         self.work = self.sums * self.count
 
     @property

@@ -361,7 +361,7 @@ def received(connection: socket.socket) -> tuple[int, str]:
 def test_silent_connections_without_a_token_shut_nobody_out(
     folder: ServerFolder, in_force: InForce, sent: bytes
 ) -> None:
-    in_force(ServerPolicy, unproven_connections=4, head_seconds=3600.0)
+    in_force(ServerPolicy, connections=4, head_seconds=3600.0)
     with served(folder):
         silent = [opened(folder, sent) for _ in range(12)]
         for _ in range(3):
@@ -373,7 +373,7 @@ def test_silent_connections_without_a_token_shut_nobody_out(
 
 
 def test_connections_without_a_token_close_none_with_one(folder: ServerFolder, in_force: InForce) -> None:
-    in_force(ServerPolicy, unproven_connections=2, head_seconds=3600.0)
+    in_force(ServerPolicy, connections=2, head_seconds=3600.0)
     with served(folder):
         client = Client(folder)
         for _ in range(2):
