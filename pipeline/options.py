@@ -304,15 +304,14 @@ class Sharing(Keywords, total=False):
     most_workers: int | None
 
 
-class Bounding(TypedDict, total=False):
-    """How to bound an answer, within what memory, and where on disk: on this machine, in one process."""
+class Bounding(Where, total=False):
+    """How to bound an answer, and where on disk."""
 
-    memory: int | str | None
     disk: int | str | None
     workdir: str | PathLike[str] | ObjectPath | None
     order: str | Sequence[str]
     order_time: float | None
     seed: int
-    threads: int | None
-    gpus: int | str | None
-    gpu_memory: int | str | None
+    tasks: TaskSize
+    dashboard: bool
+    dask_report: str | PathLike[str] | None

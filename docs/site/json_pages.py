@@ -27,9 +27,9 @@ _ASKED = {
     "solve --best": ("satellite --best 2", "diagnosis --best 2"),
     "marginals": ("diagnosis --joint Season,Storm", "meetings --max-marginals"),
     "plan": ("grid --query partition", "satellite"),
-    "bound": ("grid --query partition", "satellite"),
+    "bound": ("grid --query partition", "satellite", "grid --z 8 --workers 1"),
     "info": ("diagnosis", "meetings"),
-    "dpop": ("meetings", "meetings --z 4"),
+    "dpop": ("meetings", "meetings --z 4", "meetings --workers 1"),
     "inspect": ("RUN",),
     "formats": ("",),
 }

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from dataclasses import replace
+from os import PathLike
 from time import perf_counter
 from typing import Any
 
+from ...cluster.dask_pool import DaskPool
 from ...cluster.memory import peak_rss_bytes
-from ...cluster.pool import Pool
 from ..compiling import counts_compiling
 from ..errors import BudgetError, InternalError, ModelError, checks_keywords
 from ..machine.resources import Resources
 from ..models.dcop import Dcop, with_agents
 from ..models.model import Model
+from ..models.query import TaskSize
 from ..options import Options, checked_order, parse_size
 from ..plans.planning_policy import DEVICE_LOADING_SECONDS
+from ..plans.task_graph import TaskGraph
+from ..plans.worker_parts import TASK_SECONDS
 from ..public_names import public
 from ..results.dpop_result import DpopMetrics, DpopResult, DpopStatus
-from ..runs.pools import DaskPools, serial_pool
+from ..runs.pools import NOTHING_SENT, DaskPools, not_sent, sent_work, serial_pool
 from ..trees.costs import Rates
 from .agent import constant_of
 from .message_graph import message_graph
@@ -44,6 +47,9 @@ def dpop(
     workers: int | None = None,
     scheduler: str | None = None,
     client: Any = None,
+    tasks: TaskSize = "auto",
+    dashboard: bool = False,
+    dask_report: str | PathLike[str] | None = None,
     gpus: int | str | None = None,
 ) -> DpopResult:
     """Solve a distributed problem as its agents would: by UTIL and VALUE messages along a pseudo-tree.
@@ -74,7 +80,13 @@ def dpop(
     seed : int, optional
         Of the search for a planned tree.
     workers, scheduler, client : optional
-        Where agents run as tasks: local Dask processes, or a running cluster.
+        Where agents run as tasks: local Dask processes, or a running cluster. Each message is a Dask future, which
+        depends on the futures of the children's messages.
+    tasks : {"auto", "steps"}, optional
+        "auto" sends nothing if the agents need less time than sending their messages; "steps" always sends them.
+        ``dask`` of the answer reports what was sent.
+    dashboard, dask_report : optional
+        As in :func:`bucketflow.solve`.
     gpus : int or "all", optional
         Run large joins on this number of GPUs, of this machine or of the workers of ``scheduler`` or ``client``. With
         several GPUs, agents are tasks of GPU workers, and the kept tables of an agent stay on its device.
@@ -95,7 +107,8 @@ def dpop(
     """
     start = perf_counter()
     dcop = with_agents(problem)
-    options = Options(workers=workers, scheduler=scheduler, client=client, gpus=gpus, threads=threads, seed=seed)
+    where = {"workers": workers, "scheduler": scheduler, "client": client, "gpus": gpus, "tasks": tasks}
+    options = Options(**where, dashboard=dashboard, dask_report=dask_report, threads=threads, seed=seed)
     resources = Resources(options)
     asked = AgentOptions(
         checked_order(order),
@@ -116,10 +129,16 @@ def dpop(
     else:
         planned = plan_dcop(dcop, replace(asked, device=resources.gpu_count > 0), resources.memory_bytes)
     begun = perf_counter()
-    with _pool(resources, dcop.model.title) as pool:
+    graph = message_graph(dcop, planned.tree, planned.plans, planned.semiring.itemsize)
+    why = _why_here(graph, resources)
+    with serial_pool(resources) if why else DaskPools(resources, model=dcop.model.title) as pool:
         ran = run_dcop(planned, pool)
+        dask = sent_work(pool, options) if isinstance(pool, DaskPool) else None
+    if resources.distributed and why:
+        dask = not_sent(options, why)
+        notes += (NOTHING_SENT,) if options.dask_report else ()
     found = _result(planned, ran, {"plan": begun - start, "run": ran.seconds})
-    return replace(found, notes=(*found.notes, *notes))
+    return replace(found, notes=(*found.notes, *notes), dask=dask, graph=graph)
 
 
 def _soon_done(dcop: Dcop, asked: AgentOptions, resources: Resources) -> Planned | None:
@@ -132,8 +151,17 @@ def _soon_done(dcop: Dcop, asked: AgentOptions, resources: Resources) -> Planned
     return None if planned.bounded or seconds > DEVICE_LOADING_SECONDS else planned
 
 
-def _pool(resources: Resources, model: str) -> AbstractContextManager[Pool]:
-    return DaskPools(resources, model=model) if resources.distributed else serial_pool(resources)
+def _why_here(graph: TaskGraph, resources: Resources) -> str:
+    """Return why this process runs the agents; an empty text if workers do."""
+    if not resources.distributed:
+        return "no cluster was requested"
+    if resources.gpu_count or resources.asked.tasks == "steps":
+        return ""
+    rates, least = Rates(), 2 * TASK_SECONDS
+    cells = sum(node.cells * node.repeats for node in graph.nodes.values())
+    seconds = cells / rates.cells_per_second + rates.step_seconds * graph.runs
+    sending = f"sending their messages to workers pays only from {least:.2g} s on"
+    return "" if seconds >= least else f"all agents together take {seconds:.2g} s, and {sending}"
 
 
 def _result(planned: Planned, ran: Ran, seconds: dict[str, float]) -> DpopResult:
@@ -180,7 +208,6 @@ def _result(planned: Planned, ran: Ran, seconds: dict[str, float]) -> DpopResult
         seconds,
         peak_rss_bytes(),
         dcop.notes,
-        message_graph(dcop, planned.tree, planned.plans, planned.semiring.itemsize),
     )
 
 

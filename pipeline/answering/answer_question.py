@@ -13,6 +13,7 @@ from ..compiling import counts_compiling
 from ..errors import BudgetError, listed
 from ..options import Options, ProofOptions
 from ..results.result import Result
+from ..runs.pools import not_sent
 from .bound_listeners import Watch
 from .cut_offs import within
 from .engines.engine_options import (
@@ -30,7 +31,6 @@ from .engines.engine_registry import EnginesOf
 from .engines.request import QueryRequest
 from .engines.strategy_policy import POLICY, StrategyPolicy
 from .engines.walk import walk
-from .placement import not_sent
 from .prepared import Prepared
 from .question import Question
 from .run_folder import RunFolder, run_folder

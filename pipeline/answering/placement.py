@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from math import inf
 from pathlib import Path
 from typing import Final
 
-from ...cluster.address import ClusterLostError
 from ...cluster.admission import UnfitWorkersError
 from ...cluster.dask_pool import DaskPool
 from ...cluster.device_threads import DeviceThreads, begun_devices
@@ -22,13 +21,13 @@ from ...storage.scratch import scratch_folder
 from ...tasks.gpu.memory import is_short
 from ..errors import BudgetError, ModelError, format_bytes
 from ..machine.resources import Resources
-from ..options import Options, parse_size
+from ..options import parse_size
 from ..plans.plan import Plan
 from ..plans.planning_policy import PlanningPolicy
 from ..plans.repricing import with_rates
 from ..plans.worker_parts import TASK_SECONDS, for_workers, run_seconds, seconds_on_devices
 from ..results.proof import DaskWork
-from ..runs.pools import DaskPools, refused_workers, serial_pool, width_of
+from ..runs.pools import DaskPools, not_sent, refused_workers, sent_work, serial_pool, width_of
 from ..runs.run_policy import SlicePolicy
 from ..trees.costs import Rates
 from .run_folder import check_space
@@ -225,26 +224,7 @@ def dask_work(pool: Pool, plan: Plan | None, resources: Resources) -> DaskWork |
         return None
     if not isinstance(pool, DaskPool):
         return not_sent(resources.asked, why_here(plan, resources))
-    workers = 0
-    with suppress(ClusterLostError):
-        workers = len(pool.slots())
-    return DaskWork(pool.sent, workers, workers_of(resources.asked))
-
-
-def not_sent(asked: Options, why: str) -> DaskWork:
-    """Return that no task was sent."""
-    return DaskWork(0, 0, workers_of(asked), why)
-
-
-def workers_of(asked: Options) -> str:
-    """Return whose workers were asked for, in words."""
-    if asked.client is not None:
-        return "workers of the client's cluster"
-    if asked.scheduler is not None:
-        return f"workers of {asked.scheduler}"
-    if asked.workers or asked.tasks == "steps":
-        return f"{asked.workers or asked.gpus} processes of this machine"
-    return "processes of this machine's GPUs"
+    return sent_work(pool, resources.asked)
 
 
 @contextmanager

@@ -28,8 +28,7 @@ from ..proofs.limits import Outcome, ProofLimits
 from ..proofs.portfolio import Portfolio
 from ..proofs.remote_prover import Subproblem, helped, restricted, sliced_variables
 from ..results.proof import DaskWork
-from ..runs.pools import DaskPools
-from .placement import not_sent, workers_of
+from ..runs.pools import DaskPools, not_sent, workers_of
 
 #: Provers that run on one worker each for the whole network, if there are enough workers; the other workers take
 #: slices.

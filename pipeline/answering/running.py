@@ -19,7 +19,7 @@ from ..machine.resources import Resources
 from ..options import Options, parse_size
 from ..results.remaining_time import OnSwept, SweptCells
 from ..results.result import Result
-from ..runs.pools import open_tables
+from ..runs.pools import NOTHING_SENT, open_tables
 from ..runs.run import TABLES, Run
 from .answers import optimum, partition
 from .counts import count
@@ -194,7 +194,7 @@ def answered(prepared: Prepared, progress: Progress | None, folder: Place | None
             found = _ANSWERS[prepared.question.query](run, prepared.question)
         work = work_of(prepared, run.room)
         if resources.asked.dask_report is not None and not isinstance(pool, DaskPool):
-            notes.append("no task was sent to workers: Dask has nothing to report")
+            notes.append(NOTHING_SENT)
         found = replace(found, rows_work=work, dask=dask_work(pool, prepared.plan, resources))
     spent = time.perf_counter() - start - found.seconds.get("decode", 0.0)
     seconds = {"plan": prepared.seconds, "run": spent, **found.seconds}

@@ -33,6 +33,7 @@ from ..public_names import public
 from ..results.bounds import Bounds, Number
 from ..trees.costs import Rates
 from .bound_ladder import Ladder
+from .bound_workers import BoundWorkers
 from .progress import planning_line, read_given
 
 if TYPE_CHECKING:
@@ -80,7 +81,9 @@ def bound(
         Whether to show on a terminal or in a notebook that bounds are being computed.
     **options
         ``memory``, ``order``, ``order_time``, ``seed``, ``threads``, ``gpus`` and ``gpu_memory`` as in
-        :func:`bucketflow.solve`. With several GPUs, each GPU tries another order at the same time. With ``workdir``,
+        :func:`bucketflow.solve`. With several GPUs, each GPU tries another order at the same time. ``workers``,
+        ``scheduler``, ``client``, ``tasks``, ``dashboard`` and ``dask_report`` as there: workers compute the messages
+        of large mini-buckets in memory, a task each, and the bounds are the same. With ``workdir``,
         messages that exceed memory are stored on disk, in at most ``disk`` bytes. A run that was stopped or killed
         resumes if you repeat the query with the same ``workdir``.
 
@@ -119,22 +122,28 @@ def bound(
     asked = Question(model, query, *split_evidence(model, evidence))
     network = reduce_model(with_likelihoods(with_links(model), asked.soft), query, asked.hard)  # type: ignore[arg-type]
     fixed = fixed_value(network)
+    workers = BoundWorkers(resources, model.title)
     if fixed is None:
-        return _finished(Bounds(network.query, "infeasible"), asked, start, start)
+        return _finished(Bounds(network.query, "infeasible", dask=workers.work), asked, start, start)
     check_tables(network, resources.host_bytes)
     seconds = math.inf if z is not None and time is None else _SECONDS if time is None else time
     notes: tuple[str, ...] = ()
     if resources.device_sleeps and _most_seconds(network, z, resources) < StrategyPolicy().device_start_seconds:
         resources = resources.without_devices()
         notes = ("gpus had no effect: mini-buckets take less time on the CPU than starting a device",)
-    ladder = Ladder(_question(network, fixed, _means(resources, network)), resources, start, seconds)
+    means = replace(_means(resources, network), pool_of=workers.pool_of)
+    ladder = Ladder(_question(network, fixed, means), resources, start, seconds)
     with compiled_until(seconds), planning_line(progress, "mini-buckets"):
         order = ladder.order()
         planned = perf_counter()
-        with bounds_directory(resources.asked.folder, asked):
+        with bounds_directory(resources.asked.folder, asked), workers:
             rounds = tuple(ladder.climb(order, z))
+            dask = workers.work
     found = ladder.question.found()
-    return _finished(replace(found, rounds=rounds, notes=(*found.notes, *notes)), asked, start, planned)
+    notes = (*found.notes, *notes, *workers.notes)
+    elimination = None if ladder.last is None else (ladder.last, ladder.question.name)
+    found = replace(found, rounds=rounds, notes=notes, dask=dask, elimination=elimination)
+    return _finished(found, asked, start, planned)
 
 
 def _most_seconds(network: Network, z: int | None, resources: Resources) -> float:

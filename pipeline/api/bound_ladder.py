@@ -64,6 +64,10 @@ class BoundedQuestion(Protocol):
         """Whether nothing is left to find."""
         ...
 
+    def name(self, v: int) -> str:
+        """Return the name of a variable to eliminate."""
+        ...
+
     def attempt(self, split: Partition, keep: bool, stop: Stop | None, spilling: Spilling | None = None) -> Any:
         """Eliminate once, beside other threads that do; return None if it was stopped."""
         ...
@@ -221,6 +225,8 @@ class Ladder:
     start: float
     limit: float
     pace: RoundPace = field(default_factory=RoundPace)
+    last: Partition | None = None
+    """Mini-buckets of the last elimination that was not stopped."""
 
     def order(self) -> tuple[int, ...]:
         """Find an elimination order. If the problem is not easy, it is prepared first."""
@@ -329,6 +335,7 @@ class Ladder:
     ) -> BoundRound:
         """Take over the result of an elimination, and return its round."""
         self.question.take(found[0])
+        self.last = split
         self.pace.learn(split, self.question.network.query, found[1])
         interval = self.question.interval()
         asked = size.variables, size.cells, split.cells, split.largest, split.exact

@@ -8,7 +8,19 @@ from typing import Any
 import click
 
 from .ending import guarded
-from .options import Grouped, asking, keep_warm, keywords_of, load, option, print_answer
+from .options import (
+    Grouped,
+    asking,
+    graph_option,
+    keep_warm,
+    keywords_of,
+    load,
+    on_cluster,
+    on_workers,
+    option,
+    print_answer,
+    print_written,
+)
 
 
 @click.command("bound", cls=Grouped)
@@ -29,19 +41,25 @@ from .options import Grouped, asking, keep_warm, keywords_of, load, option, prin
 @option("time", "Wall seconds.  [default: 10; unlimited with --z]")
 @option("disk", "Disk budget for messages.  [default: the free space]")
 @option("workdir", "Folder for messages that exceed memory; an interrupted run there is continued.")
+@on_workers
 @option("gpus", "Join large mini-buckets on a GPU of this machine.")
 @option("gpu_memory")
+@graph_option
 @guarded
 @keep_warm
-def bound(file: str, as_json: bool, **options: Any) -> None:
+@on_cluster
+def bound(file: str, as_json: bool, graph: str | None, **options: Any) -> None:
     """Bound an answer from both sides by mini-buckets."""
     from dataclasses import replace
 
     from ..api import bound as api
     from ..api.progress import status_line
     from ..errors import DeadlineError
+    from ..plans.task_graph import graph_ending
     from ..results.bounds import Bounds
 
+    if graph is not None:
+        graph_ending(graph)
     try:
         model, read_seconds = load(file, options)
     except DeadlineError as error:
@@ -51,4 +69,7 @@ def bound(file: str, as_json: bool, **options: Any) -> None:
     with status_line(as_json, "bounding"):
         found = api.bound(model, query, evidence=evidence, **rest)
     found = replace(found, seconds={"read": read_seconds, **found.seconds})
+    if graph is not None:
+        found.graph().save(graph)
+        print_written(graph)
     print_answer(found, as_json, model.notes)

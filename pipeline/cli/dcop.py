@@ -8,7 +8,18 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .ending import guarded, say
-from .options import Grouped, complete_model, complete_path, json_option, option, print_notes, print_written
+from .options import (
+    Grouped,
+    complete_model,
+    complete_path,
+    graph_option,
+    json_option,
+    on_cluster,
+    on_workers,
+    option,
+    print_notes,
+    print_written,
+)
 
 if TYPE_CHECKING:
     from ..results.dpop_result import DpopResult
@@ -44,14 +55,12 @@ _HEURISTICS = "cheapest, planned, most-connected, max-degree, most-constrained, 
 )
 @click.option("--bandwidth", metavar="SIZE", help="Simulated bytes a second of each link.  [default: no limit]")
 @click.option("--threads", type=click.IntRange(min=1), default=1, show_default=True, help="Cores of an agent.")
-@option("workers", "Local Dask worker processes for agents.")
-@option("scheduler")
+@on_workers
 @option("gpus", "Run large joins on a GPU of this machine.")
-@click.option(
-    "--graph", metavar="FILE", help="Write the graph of all messages to a .svg, .html, .png, .pdf or .json file."
-)
+@graph_option
 @json_option
 @guarded
+@on_cluster
 def dpop(file: str, agents: str | None, graph: str | None, as_json: bool, **options: Any) -> None:
     """Solve a distributed problem by its agents' messages.
 

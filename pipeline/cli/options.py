@@ -141,6 +141,9 @@ def complete_model(context: click.Context, param: click.Parameter, incomplete: s
 
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+graph_option = click.option(
+    "--graph", metavar="FILE", help="Write the graph of all messages to a .svg, .html, .png, .pdf or .json file."
+)
 no_check_option = click.option(
     "--no-check",
     is_flag=True,
@@ -226,6 +229,8 @@ def asking(command: Command) -> Command:
 
 
 method = option("method")
+# Options of commands that run on one machine by default, and send messages to workers.
+on_workers = options_of("workers", "scheduler", "tasks", "dashboard", "dask_report")
 proving = options_of(*options_for("proving"))
 
 

@@ -1,16 +1,21 @@
-"""One elimination by mini-buckets in memory, by a rule: how the parts of a bucket agree, and what messages tell."""
+"""One elimination by mini-buckets in memory, by a rule: how the parts of a bucket agree, and what messages tell.
+
+Each message is computed by a task, from the tables of its mini-bucket. A task knows no other subtree of messages.
+Therefore this process and workers, which run tasks concurrently, compute the same messages.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ...tasks.steps.light_dataclass import dataclass
 from .joins import BucketTable, Joins, on_one_side
-from .partition import MiniBucket, Partition
+from .partition import MiniBucket, Partition, Scope
 
 Array = NDArray[np.float64]
 Stop = Callable[[], bool]
@@ -44,6 +49,10 @@ class Rule(Protocol[Answered]):
     are read afterwards.
     """
 
+    def within(self, below: int) -> Rule[Answered]:
+        """Return the rule of one bucket, whose incoming messages and those below them added ``below`` to the bound."""
+        ...
+
     def agreed(self, sums: Sequence[Any]) -> tuple[list[Any], float]:
         """Return the amounts to add to each mini-bucket to make them agree, and the compared values' magnitude."""
         ...
@@ -57,11 +66,19 @@ class Rule(Protocol[Answered]):
         ...
 
     def measured(self, costs: Any, shared: float) -> Extent:
-        """Return the facts of a message in memory that :meth:`told` uses."""
+        """Return the facts of a message in memory."""
         ...
 
-    def told(self, minis: Sequence[MiniBucket], extents: Sequence[Extent]) -> list[Answered] | None:
-        """Take account of a bucket's messages; None if nothing is possible."""
+    def told(self, extent: Extent) -> Answered | None:
+        """Return the contribution of a message to the bound; None if nothing is possible."""
+        ...
+
+    def below(self, told: Answered) -> int:
+        """Return the amount of a contribution, as :meth:`within` takes it."""
+        ...
+
+    def entered(self, minis: Sequence[MiniBucket], extents: Sequence[Extent]) -> bool:
+        """Take account of a bucket's messages, in the order of the buckets; return whether anything is possible."""
         ...
 
     def read(self, costs: Any, told: Answered) -> None:
@@ -71,6 +88,106 @@ class Rule(Protocol[Answered]):
     def raised(self, costs: Any, parts: int, out: Any = None) -> Any:
         """Turn a table, or a read message, into the input of a mini-bucket, as an array."""
         ...
+
+
+@dataclass(frozen=True, eq=False)
+class Message(BucketTable):
+    """A message as it is read, and its facts before that."""
+
+    extent: Extent = Extent(0.0, 0.0, 0.0)
+
+
+class Share(NamedTuple):
+    """The projection of a mini-bucket to the variables that all parts of its bucket have."""
+
+    costs: Any
+    below: int
+
+
+class Agreement(NamedTuple):
+    """Amounts to add to the parts of a bucket so that they agree, the compared values' magnitude, and the bucket's
+    rule.
+    """
+
+    added: Sequence[Any]
+    size: float
+    rule: Rule[Any]
+
+
+@dataclass(frozen=True)
+class BucketTasks(Generic[Answered]):
+    """The tasks of one bucket, from the scopes of its mini-buckets.
+
+    Parameters
+    ----------
+    minis : sequence of MiniBucket
+    common : tuple of int
+        Variables that all of them have.
+    rule : Rule
+        Without the account of other buckets.
+    joins : Joins
+    """
+
+    minis: Sequence[MiniBucket]
+    common: Scope
+    rule: Rule[Answered]
+    joins: Joins
+
+    def compared(self, part: int, *tables: BucketTable) -> Share:
+        """Task: project a mini-bucket to the variables that all of them have."""
+        costs = self.joins.projected(self.minis[part].scope, self._raised(tables), self.common)
+        return Share(costs, _below(tables))
+
+    def agreed(self, part: int, *sums: Share) -> Agreement:
+        """Task: compare the mini-buckets; all parts have the same result."""
+        rule = self.rule.within(sum([share.below for share in sums]))
+        added, size = rule.agreed(on_one_side([share.costs for share in sums]))
+        return Agreement(added, size, rule)
+
+    def message(self, part: int, agreement: Agreement | None, *tables: BucketTable) -> Message:
+        """Task: eliminate the variable of a mini-bucket."""
+        mini, joined, below = self.minis[part], self._raised(tables), _below(tables)
+        if agreement is None:
+            rule, size = self.rule.within(below), 0.0
+            costs = self.joins.projected(mini.scope, joined, mini.message)
+        else:
+            rule, size = agreement.rule, agreement.size
+            joined.append(BucketTable(self.common, agreement.added[part]))
+            costs = self.joins.projected(mini.scope, joined, mini.message)
+            rule.written(costs, len(self.minis))
+        extent = rule.measured(costs, size)
+        told = rule.told(extent)
+        if told is not None:
+            rule.read(costs, told)
+            below += rule.below(told)
+        return Message(mini.message, costs, below, extent)
+
+    def submitted(self, submit: Callable[..., Any], tables: Sequence[Sequence[Any]]) -> list[Any]:
+        """Submit all tasks; return the handles of the messages.
+
+        Parameters
+        ----------
+        submit : callable
+            Takes a task, the first word of its name, the number of its mini-bucket, and further arguments.
+        tables : sequence of sequence
+            Handles of the tables of each mini-bucket.
+        """
+        agreement = None
+        if len(self.minis) > 1:
+            sums = [submit(self.compared, "compare", part, *each) for part, each in enumerate(tables)]
+            agreement = submit(self.agreed, "agree", 0, *sums)
+        return [submit(self.message, "eliminate", part, agreement, *each) for part, each in enumerate(tables)]
+
+    def _raised(self, tables: Iterable[BucketTable]) -> list[BucketTable]:
+        parts = len(self.minis)
+        if parts == 1:
+            return [*tables]
+        raised = [(table, self.rule.raised(table.costs, parts)) for table in tables]
+        return [table if costs is table.costs else BucketTable(table.scope, costs) for table, costs in raised]
+
+
+def _below(tables: Iterable[BucketTable]) -> int:
+    return sum([table.below for table in tables])
 
 
 class BucketElimination(Generic[Answered]):
@@ -91,57 +208,40 @@ class BucketElimination(Generic[Answered]):
         self, split: Partition, tables: Sequence[BucketTable], rule: Rule[Answered], joins: Joins, *, keep: bool
     ) -> None:
         self.split, self.rule, self.joins, self.keep = split, rule, joins, keep
-        self._tables: list[BucketTable | None] = [*tables]
+        self._tables: list[Any] = [*tables]
         n = len(split.dims)
         self.buckets: list[tuple[BucketTable, ...]] = [()] * n
-        self.messages: list[tuple[BucketTable, ...]] = [()] * n
-        self.told: list[list[Answered]] = [[]] * n
+        self.messages: list[tuple[Message, ...]] = [()] * n
 
     def run(self, stop: Stop | None) -> bool | None:
         """Eliminate all variables; return whether anything is possible, or None if it was stopped."""
         for v, minis in zip(self.split.order, self.split.buckets, strict=True):
             if stop is not None and stop():
                 return None
-            if not self._bucket(v, minis):
+            messages = self._submitted(v, minis, lambda task, _, part, *args: task(part, *args))
+            if not self.rule.entered(minis, [message.extent for message in messages]):
                 return False
+            if self.keep:
+                self.messages[v] = tuple(messages)
         return True
 
-    def _bucket(self, v: int, minis: Sequence[MiniBucket]) -> bool:
-        """Eliminate one variable; return whether anything is possible."""
-        parts = len(minis)
-        tables = [[self._take(number, parts) for number in mini.tables] for mini in minis]
+    def _submitted(self, v: int, minis: Sequence[MiniBucket], submit: Callable[..., Any]) -> list[Any]:
+        """Submit the tasks of a bucket, and return its messages' handles."""
+        tables = [[self._take(number, len(minis)) for number in mini.tables] for mini in minis]
+        messages = self._tasks(minis).submitted(submit, tables)
         if self.keep:
             self.buckets[v] = tuple(chain.from_iterable(tables))
-        shared = self._agree(minis, tables) if parts > 1 else 0.0
-        messages: list[BucketTable] = []
-        for mini, each in zip(minis, tables, strict=True):
-            costs = self.joins.projected(mini.scope, each, mini.message)
-            if parts > 1:
-                self.rule.written(costs, parts)
-            messages.append(BucketTable(mini.message, costs))
-        told = self.rule.told(minis, [self.rule.measured(message.costs, shared) for message in messages])
-        if told is None:
-            return False
-        for message, its_own in zip(messages, told, strict=True):
-            self.rule.read(message.costs, its_own)
         self._tables += messages
-        self.told[v] = told
-        if self.keep:
-            self.messages[v] = tuple(message for message in messages if message.scope)
-        return True
+        return messages
 
-    def _take(self, number: int, parts: int) -> BucketTable:
+    def _tasks(self, minis: Sequence[MiniBucket]) -> BucketTasks[Answered]:
+        common = self.split.shared(minis) if len(minis) > 1 else ()
+        # the rule without its account, which tasks do not know
+        return BucketTasks(minis, common, self.rule.within(0), self.joins)
+
+    def _take(self, number: int, parts: int) -> Any:
+        """Return the handle of a table for a bucket of some parts."""
         table = self._tables[number]
-        assert table is not None
         if not self.keep:
             self._tables[number] = None
-        return table if parts == 1 else BucketTable(table.scope, self.rule.raised(table.costs, parts))
-
-    def _agree(self, minis: Sequence[MiniBucket], tables: Sequence[list[BucketTable]]) -> float:
-        """Give the mini-buckets equal shares of their combination, by one more table for each; return its magnitude."""
-        common = self.split.shared(minis)
-        sums = [self.joins.projected(mini.scope, each, common) for mini, each in zip(minis, tables, strict=True)]
-        added, size = self.rule.agreed(on_one_side(sums))
-        for each, costs in zip(tables, added, strict=True):
-            each.append(BucketTable(common, costs))
-        return size
+        return table

@@ -66,10 +66,14 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class BucketTable:
-    """A table of a bucket, or a message: ``costs`` is flat, the last variable of ``scope`` changes fastest."""
+    """A table of a bucket, or a message: ``costs`` is flat, the last variable of ``scope`` changes fastest.
+
+    A message and the messages below it added ``below`` to the bound.
+    """
 
     scope: Scope
     costs: Any
+    below: int = 0
 
 
 @dataclass(frozen=True)

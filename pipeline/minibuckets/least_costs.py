@@ -19,9 +19,10 @@ from ...tasks.gpu.arrays import is_device
 from ...tasks.steps.light_dataclass import dataclass
 from ...tasks.steps.semiring import MIN_PLUS
 from ..cost_networks.cost_network import CostNetwork, States
-from .bucket_elimination import Array, BucketElimination, Extent, Stop
+from .bucket_elimination import Array, Extent, Stop
 from .joins import BucketTable, Joins, ordered
 from .partition import MiniBucket, Partition
+from .worker_messages import MessageWorkers, elimination
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,6 +75,7 @@ def eliminate(
     compiled: bool = True,
     device_cells: int | None = None,
     stop: Stop | None = None,
+    workers: MessageWorkers | None = None,
 ) -> MiniBuckets | None:
     """Eliminate all variables, bucket by bucket; None if it was stopped.
 
@@ -94,10 +96,12 @@ def eliminate(
         Minimum cells of a join that runs on the GPU and leaves its message there.
     stop : callable, optional
         Asked before each bucket.
+    workers : MessageWorkers, optional
+        Where messages are computed; by default in this process.
     """
     own, reach = beginning(network, split, upper)
     joins = Joins(split.dims, MIN_PLUS, threads, compiled, device_cells)
-    work = BucketElimination(split, own, LeastCosts(reach), joins, keep=keep)
+    work = elimination(workers, split, own, LeastCosts(reach), joins, keep=keep)
     # a network that is infeasible after its preparation needs no elimination
     if reach.feasible and work.run(stop) is None:
         return None
@@ -107,8 +111,8 @@ def eliminate(
         reach.feasible,
         split.exact,
         tuple(work.buckets),
-        tuple(work.messages),
-        tuple([sum(each.lowest for each in told) for told in work.told]),
+        tuple([tuple([message for message in messages if message.scope]) for messages in work.messages]),
+        tuple([sum(int(message.extent.least) for message in messages) for messages in work.messages]),
         split.cells,
         split.largest,
     )
@@ -148,13 +152,15 @@ class Reach:
         return self.lower if self.feasible else self.upper
 
     def told(self, lowest: float) -> Told | None:
-        """Add the least entry of a message to the bound; None, and nothing is possible, if that reaches the cut-off."""
-        limit = self.room
-        if not lowest < limit:
-            self.feasible = False
-            return None
-        self.lower += int(lowest)
-        return Told(int(lowest), limit - int(lowest))
+        """Return the contribution of a message with this least entry; None if the bound would reach the cut-off."""
+        return Told(int(lowest), self.room - int(lowest)) if lowest < self.room else None
+
+    def enter(self, lowest: float) -> bool:
+        """Add the least entry of a message to the bound; return whether the bound stays below the cut-off."""
+        self.feasible = lowest < self.room
+        if self.feasible:
+            self.lower += int(lowest)
+        return self.feasible
 
 
 def beginning(network: CostNetwork, split: Partition, upper: int | None) -> tuple[list[BucketTable], Reach]:
@@ -172,11 +178,20 @@ def beginning(network: CostNetwork, split: Partition, upper: int | None) -> tupl
     return tables, Reach(lower, most + 1 if upper is None else min(upper, most + 1), feasible)
 
 
-@dataclass(frozen=True)
 class LeastCosts:
-    """The rule of integer costs: shares are whole, messages are cut off."""
+    """The rule of integer costs: shares are whole, messages are cut off.
 
-    reach: Reach
+    Parameters
+    ----------
+    reach : Reach
+        At the beginning, and then with all messages that were entered.
+    """
+
+    def __init__(self, reach: Reach) -> None:
+        self.reach, self._base = reach, reach.lower
+
+    def within(self, below: int) -> LeastCosts:
+        return LeastCosts(Reach(self._base + below, self.reach.upper))
 
     def agreed(self, sums: Sequence[Any]) -> tuple[list[Any], float]:
         return shifts(sums, self.reach.room), 0.0
@@ -190,13 +205,14 @@ class LeastCosts:
     def measured(self, costs: Any, shared: float) -> Extent:
         return Extent(float(costs.min()), math.inf, shared)
 
-    def told(self, minis: Sequence[MiniBucket], extents: Sequence[Extent]) -> list[Told] | None:
-        told = []
-        for extent in extents:
-            if (each := self.reach.told(extent.least)) is None:
-                return None
-            told.append(each)
-        return told
+    def told(self, extent: Extent) -> Told | None:
+        return self.reach.told(extent.least)
+
+    def below(self, told: Told) -> int:
+        return told.lowest
+
+    def entered(self, minis: Sequence[MiniBucket], extents: Sequence[Extent]) -> bool:
+        return all(self.reach.enter(extent.least) for extent in extents)
 
     def read(self, costs: Any, told: Told) -> None:
         told.apply(costs)

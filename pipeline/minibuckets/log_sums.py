@@ -19,9 +19,10 @@ from ...tasks.gpu.arrays import is_device
 from ...tasks.steps.light_dataclass import dataclass
 from ...tasks.steps.ordered_sum import ordered_sum
 from ...tasks.steps.semiring import LOG_SUM
-from .bucket_elimination import Array, BucketElimination, Extent, Stop
+from .bucket_elimination import Array, Extent, Stop
 from .joins import BucketTable, Joins
 from .partition import MiniBucket, Partition
+from .worker_messages import MessageWorkers, elimination
 
 # A few roundings for each operation: logarithms and powers may be wrong by more than one.
 ROUNDING = 16 * 2.0**-53
@@ -34,6 +35,7 @@ def log_sum_bounds(
     threads: int = 1,
     device_cells: int | None = None,
     stop: Stop | None = None,
+    workers: MessageWorkers | None = None,
 ) -> tuple[float, float] | None:
     """Bound ``ln sum exp(sum of tables)`` over all assignments; None if it was stopped.
 
@@ -49,17 +51,19 @@ def log_sum_bounds(
         Minimum cells of a join that runs on the GPU.
     stop : callable, optional
         Asked before each bucket.
+    workers : MessageWorkers, optional
+        Where messages are computed; by default in this process.
 
     Returns
     -------
     tuple of float
         A lower bound, which is -inf unless no bucket was split, and an upper bound; both -inf if the sum is zero.
     """
-    rule, joins = LogSums(Account(split, tables)), Joins(split.dims, LOG_SUM, threads, True, device_cells)
-    possible = BucketElimination(split, tables, rule, joins, keep=False).run(stop)
+    account, joins = Account(split, tables), Joins(split.dims, LOG_SUM, threads, True, device_cells)
+    possible = elimination(workers, split, tables, LogSums(account), joins, keep=False).run(stop)
     if possible is None:
         return None
-    return rule.account.bounds() if possible else (-math.inf, -math.inf)
+    return account.bounds() if possible else (-math.inf, -math.inf)
 
 
 def _free_dims(split: Partition) -> list[int]:
@@ -107,7 +111,10 @@ class Account:
 class LogSums:
     """The rule of logarithms: parts of a bucket are powers, and rounding is accounted for."""
 
-    account: Account
+    account: Account | None = None
+
+    def within(self, below: int) -> LogSums:
+        return LogSums()
 
     def agreed(self, sums: Sequence[Any]) -> tuple[list[Any], float]:
         return shares(sums), max(map(magnitude, sums))
@@ -121,14 +128,21 @@ class LogSums:
     def measured(self, costs: Any, shared: float) -> Extent:
         return Extent(*_extremes(costs), shared)
 
-    def told(self, minis: Sequence[MiniBucket], extents: Sequence[Extent]) -> list[float] | None:
+    def told(self, extent: Extent) -> float | None:
+        return None if extent.greatest == -math.inf else extent.greatest
+
+    def below(self, told: float) -> int:
+        return 0
+
+    def entered(self, minis: Sequence[MiniBucket], extents: Sequence[Extent]) -> bool:
+        assert self.account is not None
         size = max((extent.shared for extent in extents), default=0.0)
         shift = self.account.agreed(len(minis), size) if len(minis) > 1 else 0.0
         for mini, extent in zip(minis, extents, strict=True):
             if extent.greatest == -math.inf:
-                return None
+                return False
             self.account.sent(mini, len(minis), shift, extent.greatest, extent.greatest - extent.least)
-        return [extent.greatest for extent in extents]
+        return True
 
     def read(self, costs: Any, told: float) -> None:
         costs -= told

@@ -20,16 +20,26 @@ from .log_sums import log_sum_bounds
 from .message_boxes import Boxing
 from .partition import Partition
 from .run_boxes import Found, Spilling, least_total, log_sum
+from .worker_messages import MessageWorkers, Name, WorkerPool
 
 Stop = Callable[[], bool]
 
 
 @dataclass(frozen=True)
 class RoundMeans:
-    """Resources of an elimination: threads, and the GPU for joins of at least ``device_cells`` cells."""
+    """Resources of an elimination: threads, the GPU for joins of at least ``device_cells`` cells, and workers.
+
+    ``pool_of`` returns the pool of workers for an elimination, or None if this process computes the messages.
+    """
 
     threads: int = 1
     device_cells: int | None = None
+    pool_of: Callable[[Partition], WorkerPool | None] = lambda _: None
+
+    def workers(self, split: Partition, name: Name) -> MessageWorkers | None:
+        """Return the workers for an elimination, if it pays to use them."""
+        pool = self.pool_of(split)
+        return None if pool is None else MessageWorkers(pool, name)
 
     def joins(self, semiring: Semiring, boxing: Boxing) -> Joins:
         """How tables are joined in boxes."""
@@ -56,7 +66,7 @@ class OptimumBounds:
 
     def __init__(self, network: Network, forbidden: int | None, means: RoundMeans) -> None:
         """Start from the least costs of all functions; true costs of ``forbidden`` or more are not allowed."""
-        self.means = means
+        self.means, self._network = means, network
         self.units: Units
         self.given, self.units = cost_network(network)
         self.costs = self.given
@@ -71,6 +81,10 @@ class OptimumBounds:
     def closed(self) -> bool:
         """Whether nothing is left to find."""
         return not self.possible or (self.states is not None and self.cutoff is not None and self.cutoff <= self.lower)
+
+    def name(self, v: int) -> str:
+        """Return the name of a variable of the costs; variables of the prepared costs have numbers only."""
+        return variable_name(self._network, v) if self.costs is self.given else f"v{v}"
 
     def prepare(self, stop: Stop) -> None:
         """Make the network smaller and shift its costs, which raises the bound."""
@@ -121,6 +135,7 @@ class OptimumBounds:
             compiled=compiler_pays(split.cells),
             device_cells=self.means.device_cells,
             stop=stop,
+            workers=self.means.workers(split, self.name),
         )
         if found is None:
             return None
@@ -165,9 +180,13 @@ class SumBounds:
         leaves = zip(network.scopes, in_scopes(network, energy_leaves), strict=True)
         self.tables = [CostTable(scope, -energies) for scope, energies in leaves]
         self.best = OptimumBounds(network, None, means)
-        self.means = means
+        self.means, self._network = means, network
         self.lower, self.upper = -math.inf, math.inf
         self.slack = OUTWARD_SHARE * ordered_sum(_logarithms_size(network, leaf) for leaf in network.leaves)
+
+    def name(self, v: int) -> str:
+        """Return the name of a variable."""
+        return variable_name(self._network, v)
 
     @property
     def closed(self) -> bool:
@@ -198,7 +217,10 @@ class SumBounds:
         if spilling is not None:
             return log_sum(tables, spilling, joins=self.means.joins(LOG_SUM, spilling.boxing), stop=stop or bool)
         means = self.means
-        return log_sum_bounds(tables, split, threads=means.threads, device_cells=means.device_cells, stop=stop)
+        workers = means.workers(split, self.name)
+        return log_sum_bounds(
+            tables, split, threads=means.threads, device_cells=means.device_cells, stop=stop, workers=workers
+        )
 
     def _energy(self) -> float:
         """Return the energy of the best assignment, rounded upwards."""
@@ -206,6 +228,11 @@ class SumBounds:
         units = self.best.units
         energy = units.base + units.unit * (self.best.total + units.above)
         return energy + OUTWARD_SHARE * abs(energy)
+
+
+def variable_name(network: Network, v: int) -> str:
+    """Return the name of a variable of a network."""
+    return network.model.names[network.variables[v]]
 
 
 def _logarithms_size(network: Network, leaf: Leaf) -> float:

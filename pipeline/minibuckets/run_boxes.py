@@ -57,7 +57,12 @@ class Boxes(Generic[Answered]):
     own: Sequence[BucketTable]
     stop: Callable[[], bool]
     known: list[Answered] = field(default_factory=list)
-    """Contributions of the messages read so far."""
+    """Contributions of the finished messages."""
+    belows: list[int] = field(default_factory=list)
+    """Amounts that all tables, and the messages below them, added to the bound."""
+
+    def __post_init__(self) -> None:
+        self.belows = [0] * len(self.own)
 
     def run(self) -> bool | None:
         """Eliminate all variables; return whether anything is possible, or None if it was stopped."""
@@ -65,11 +70,21 @@ class Boxes(Generic[Answered]):
             made = range(len(self.known), len(self.known) + len(minis))
             if not self._complete(minis, fixed, made):
                 return None
-            told = self.rule.told(minis, [self.files.extent(message) for message in made])
-            if told is None:
+            extents, rule = [self.files.extent(message) for message in made], self._rule(minis)
+            if not self.rule.entered(minis, extents):
                 return False
-            self.known += told
+            for mini, extent in zip(minis, extents, strict=True):
+                told = rule.told(extent)
+                assert told is not None  # the whole bound, which is greater, is below the cut-off
+                self.known.append(told)
+                self.belows.append(self._below([mini]) + self.rule.below(told))
         return True
+
+    def _rule(self, minis: Sequence[MiniBucket]) -> Rule[Answered]:
+        return self.rule.within(self._below(minis))
+
+    def _below(self, minis: Sequence[MiniBucket]) -> int:
+        return sum(self.belows[number] for mini in minis for number in mini.tables)
 
     def _complete(self, minis: Sequence[MiniBucket], fixed: Fixed, made: range) -> bool:
         """Run the missing boxes of a bucket; return False if ``stop`` ended it."""
@@ -106,7 +121,7 @@ class Boxes(Generic[Answered]):
                 total = share if total is None else self.rule.added(total, share)
             assert total is not None
             sums.append(total)
-        return self.rule.agreed(sums)
+        return self._rule(minis).agreed(sums)
 
     def _projected(self, mini: MiniBucket, tables: Sequence[BucketTable], kept: Scope, states: FixedStates) -> Array:
         joins = replace(self.joins, dims=sliced_dims(self.joins.dims, states))
@@ -220,11 +235,11 @@ def log_sum(
         return known["lower"], known["upper"]
 
     def attempt() -> tuple[float, float] | None:
-        rule = LogSums(Account(boxing.split, tables))
-        possible = Boxes(boxing, files, rule, joins, tables, stop).run()
+        account = Account(boxing.split, tables)
+        possible = Boxes(boxing, files, LogSums(account), joins, tables, stop).run()
         if possible is None:
             return None
-        return rule.account.bounds() if possible else (-math.inf, -math.inf)
+        return account.bounds() if possible else (-math.inf, -math.inf)
 
     found = files.receipts.until_whole(attempt)
     if found is not None:

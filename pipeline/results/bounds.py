@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field
 from decimal import Decimal
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from ...tasks.steps.light_dataclass import dataclass
 from ..drawings.shown import Shown
@@ -14,7 +14,13 @@ from ..models.frames import Tabled
 from ..preprocessing.preprocess import Query
 from ..public_names import public
 from .asked import AskedOf
-from .proof import plain_number, shown_assignment
+from .proof import DaskWork, plain_number, shown_assignment
+
+if TYPE_CHECKING:
+    from ..minibuckets.partition import Partition
+    from ..plans.task_graph import TaskGraph
+
+    Elimination = tuple[Partition, Callable[[int], str]]
 
 Number = int | float | Decimal
 BoundStatus = Literal["optimal", "bounded", "infeasible"]
@@ -90,8 +96,12 @@ class Bounds(Shown, Tabled):
         Largest resident size of this process.
     notes : tuple of str
         Notes for the caller, one sentence each.
+    dask : DaskWork or None
+        The tasks sent to the cluster, or the reason why none were sent; None if no cluster was requested.
     asked : AskedOf or None
         The model and the evidence that were asked.
+    elimination : tuple or None
+        Mini-buckets of the last elimination, and the names of its variables; see :meth:`graph`.
 
     Examples
     --------
@@ -112,7 +122,25 @@ class Bounds(Shown, Tabled):
     seconds: Mapping[str, float] = field(default_factory=dict)
     peak_rss_bytes: int = 0
     notes: tuple[str, ...] = ()
+    dask: DaskWork | None = None
     asked: AskedOf | None = None
+    elimination: Elimination | None = field(default=None, repr=False, compare=False)
+
+    def graph(self) -> TaskGraph:
+        """Return the task graph of the last elimination: a task for each message.
+
+        The graph is empty if no elimination was needed, and for bounds that were read from JSON.
+
+        Examples
+        --------
+        >>> import bucketflow
+        >>> len(bucketflow.bound("grid", z=8).graph()) > 100
+        True
+        """
+        from ..minibuckets.worker_messages import message_graph
+        from ..plans.task_graph import TaskGraph
+
+        return message_graph(*self.elimination) if self.elimination else TaskGraph({}, ())
 
     @property
     def gap(self) -> Number | None:
@@ -141,6 +169,7 @@ class Bounds(Shown, Tabled):
             "seconds": {k: round(v, 6) for k, v in self.seconds.items()},
             "peak_rss_bytes": self.peak_rss_bytes,
             **({"notes": list(self.notes)} if self.notes else {}),
+            **({"dask": self.dask.to_dict()} if self.dask else {}),
             **(self.asked.to_dict() if self.asked else {}),
         }
 
@@ -164,6 +193,8 @@ class Bounds(Shown, Tabled):
             )
             for each in self.rounds
         ]
+        if self.dask is not None:
+            rows.append(("dask", self.dask.text))
         if self.seconds:
             rows.append(("seconds", ", ".join(f"{k} {v:.3f}" for k, v in self.seconds.items())))
         return rows + [("note", text) for text in self.notes]

@@ -12,7 +12,7 @@ from ..drawings.shown import Shown, aligned_lines
 from ..errors import format_bytes, shown_number
 from ..models.frames import Tabled
 from ..public_names import public
-from .proof import plain_number, shown_assignment
+from .proof import DaskWork, plain_number, shown_assignment, work_before
 
 if TYPE_CHECKING:
     from ..plans.task_graph import TaskGraph
@@ -162,6 +162,8 @@ class DpopResult(Shown, Tabled):
         Largest resident size of this process.
     notes : tuple of str
         Notes for the caller, one sentence each.
+    dask : DaskWork or None
+        The tasks sent to the cluster, or the reason why none were sent; None if no cluster was requested.
     graph : TaskGraph or None
         A task for each UTIL and each VALUE message; None for a result that was read from JSON.
 
@@ -185,6 +187,7 @@ class DpopResult(Shown, Tabled):
     seconds: Mapping[str, float] = field(default_factory=dict)
     peak_rss_bytes: int = 0
     notes: tuple[str, ...] = ()
+    dask: DaskWork | None = None
     graph: TaskGraph | None = field(default=None, repr=False, compare=False)
 
     @classmethod
@@ -203,6 +206,7 @@ class DpopResult(Shown, Tabled):
             pseudo_parents={name: tuple(above) for name, above in found["pseudo_parents"].items()},
             metrics=DpopMetrics.from_dict(found["metrics"]),
             notes=tuple(found.get("notes", ())),
+            dask=work_before(DaskWork, found.get("dask")),
         )
 
     def cells(self) -> Iterator[tuple[Any, ...]]:
@@ -226,6 +230,7 @@ class DpopResult(Shown, Tabled):
             "seconds": {k: round(v, 6) for k, v in self.seconds.items()},
             "peak_rss_bytes": self.peak_rss_bytes,
             "notes": list(self.notes),
+            **({"dask": self.dask.to_dict()} if self.dask else {}),
         }
 
     def rows(self) -> list[tuple[str, str]]:
@@ -235,6 +240,8 @@ class DpopResult(Shown, Tabled):
             rows += [("value", shown_number(self.value)), ("bound", shown_number(self.bound))]
         if self.assignment is not None:
             rows.append(("assignment", shown_assignment(self.assignment)))
+        if self.dask is not None:
+            rows.append(("dask", self.dask.text))
         return rows + [("note", text) for text in self.notes]
 
     def metric_rows(self) -> list[tuple[str, str]]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager
-from typing import Any
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from typing import Any, Final
 
 import numpy as np
 
@@ -20,6 +20,8 @@ from ...storage.tables import create_group, drop_damaged_tables
 from ...tasks.sweeps.program import pick
 from ..errors import BucketflowError, BudgetError, StoppedError, format_bytes, size_option
 from ..machine.resources import Resources
+from ..options import Options
+from ..results.proof import DaskWork
 
 
 class DaskPools(AbstractContextManager[Pool]):
@@ -142,6 +144,34 @@ def refused_workers(error: UnfitWorkersError, again: str = "repeat the query") -
 def told_address(address: str) -> None:
     """Print where Dask's page is, at once: it goes with the workers."""
     print(f"bucketflow: Dask's dashboard is at {address} while workers run", file=sys.stderr, flush=True)
+
+
+NOTHING_SENT: Final = "no task was sent to workers: Dask has nothing to report"
+"""The note of an answer whose report of Dask was requested and is not written."""
+
+
+def sent_work(pool: DaskPool, asked: Options) -> DaskWork:
+    """Return the tasks that a pool sent."""
+    workers = 0
+    with suppress(ClusterLostError):
+        workers = len(pool.slots())
+    return DaskWork(pool.sent, workers, workers_of(asked))
+
+
+def not_sent(asked: Options, why: str) -> DaskWork:
+    """Return that no task was sent."""
+    return DaskWork(0, 0, workers_of(asked), why)
+
+
+def workers_of(asked: Options) -> str:
+    """Return whose workers were asked for, in words."""
+    if asked.client is not None:
+        return "workers of the client's cluster"
+    if asked.scheduler is not None:
+        return f"workers of {asked.scheduler}"
+    if asked.workers or asked.tasks == "steps":
+        return f"{asked.workers or asked.gpus} processes of this machine"
+    return "processes of this machine's GPUs"
 
 
 def width_of(resources: Resources) -> int:

@@ -259,7 +259,7 @@ def _gap(planned: Planned, ran: Ran) -> float | None:
 
 def _on_workers(dcop: Dcop, workers: int) -> float:
     """Wall seconds of agents as tasks, beside the simulation of the same run."""
-    return bucketflow.dpop(dcop, workers=workers).seconds["run"]
+    return bucketflow.dpop(dcop, workers=workers, tasks="steps").seconds["run"]
 
 
 def table_of(rows: Sequence[Row]) -> Table:

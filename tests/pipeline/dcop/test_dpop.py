@@ -420,7 +420,7 @@ def test_bounded_messages_ask_again(tmp_path: Path) -> None:
 
 def test_agents_as_tasks_on_workers() -> None:
     dcop = grid(3)
-    here, there = dpop(dcop), dpop(dcop, workers=2)
+    here, there = dpop(dcop), dpop(dcop, workers=2, tasks="steps")
     assert (there.value, there.assignment) == (here.value, here.assignment)
     assert there.metrics.message_bytes == here.metrics.message_bytes
 
@@ -430,8 +430,8 @@ def test_bounded_messages_on_workers() -> None:
 
     free = dpop(grid(4))
     with Client(n_workers=2, threads_per_worker=1, processes=False, dashboard_address=":0") as client:
-        alone, shared = dpop(grid(4), memory=18), dpop(grid(4), memory=18, client=client)
-        parts, split = dpop(grid(4), z=2), dpop(grid(4), z=2, client=client)
+        alone, shared = dpop(grid(4), memory=18), dpop(grid(4), memory=18, client=client, tasks="steps")
+        parts, split = dpop(grid(4), z=2), dpop(grid(4), z=2, client=client, tasks="steps")
     assert (shared.value, shared.assignment) == (free.value, alone.assignment)
     assert shared.metrics.message_bytes == alone.metrics.message_bytes
     assert shared.metrics.messages == alone.metrics.messages
