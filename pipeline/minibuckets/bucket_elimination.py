@@ -91,20 +91,20 @@ class Rule(Protocol[Answered]):
 
 
 @dataclass(frozen=True, eq=False)
-class Message(BucketTable):
+class BucketMessage(BucketTable):
     """A message as it is read, and its facts before that."""
 
     extent: Extent = Extent(0.0, 0.0, 0.0)
 
 
-class Share(NamedTuple):
+class CommonSum(NamedTuple):
     """The projection of a mini-bucket to the variables that all parts of its bucket have."""
 
     costs: Any
     below: int
 
 
-class Agreement(NamedTuple):
+class BucketAgreement(NamedTuple):
     """Amounts to add to the parts of a bucket so that they agree, the compared values' magnitude, and the bucket's
     rule.
     """
@@ -133,18 +133,18 @@ class BucketTasks(Generic[Answered]):
     rule: Rule[Answered]
     joins: Joins
 
-    def compared(self, part: int, *tables: BucketTable) -> Share:
+    def compared(self, part: int, *tables: BucketTable) -> CommonSum:
         """Task: project a mini-bucket to the variables that all of them have."""
         costs = self.joins.projected(self.minis[part].scope, self._raised(tables), self.common)
-        return Share(costs, _below(tables))
+        return CommonSum(costs, _below(tables))
 
-    def agreed(self, part: int, *sums: Share) -> Agreement:
+    def agreed(self, part: int, *sums: CommonSum) -> BucketAgreement:
         """Task: compare the mini-buckets; all parts have the same result."""
         rule = self.rule.within(sum([share.below for share in sums]))
         added, size = rule.agreed(on_one_side([share.costs for share in sums]))
-        return Agreement(added, size, rule)
+        return BucketAgreement(added, size, rule)
 
-    def message(self, part: int, agreement: Agreement | None, *tables: BucketTable) -> Message:
+    def message(self, part: int, agreement: BucketAgreement | None, *tables: BucketTable) -> BucketMessage:
         """Task: eliminate the variable of a mini-bucket."""
         mini, joined, below = self.minis[part], self._raised(tables), _below(tables)
         if agreement is None:
@@ -160,7 +160,7 @@ class BucketTasks(Generic[Answered]):
         if told is not None:
             rule.read(costs, told)
             below += rule.below(told)
-        return Message(mini.message, costs, below, extent)
+        return BucketMessage(mini.message, costs, below, extent)
 
     def submitted(self, submit: Callable[..., Any], tables: Sequence[Sequence[Any]]) -> list[Any]:
         """Submit all tasks; return the handles of the messages.
@@ -211,7 +211,7 @@ class BucketElimination(Generic[Answered]):
         self._tables: list[Any] = [*tables]
         n = len(split.dims)
         self.buckets: list[tuple[BucketTable, ...]] = [()] * n
-        self.messages: list[tuple[Message, ...]] = [()] * n
+        self.messages: list[tuple[BucketMessage, ...]] = [()] * n
 
     def run(self, stop: Stop | None) -> bool | None:
         """Eliminate all variables; return whether anything is possible, or None if it was stopped."""

@@ -11,7 +11,7 @@ from ...cluster.pool import TaskLabel
 from ...tasks.steps.light_dataclass import dataclass
 from ...tasks.steps.number_limits import CELL_BYTES
 from ..plans.task_graph import TaskGraph, TaskNode, ascii_name
-from .bucket_elimination import Answered, BucketElimination, BucketTasks, Extent, Message, Rule, Stop
+from .bucket_elimination import Answered, BucketElimination, BucketMessage, BucketTasks, Extent, Rule, Stop
 from .joins import BucketTable
 from .partition import MiniBucket, Partition
 
@@ -19,8 +19,6 @@ Name = Callable[[int], str]
 """Returns the name of a variable."""
 
 _STAGE: Final = "mini-buckets"
-# A larger table of the network that two tasks read is sent once, for both.
-_WITH_TASK_CELLS: Final = 1 << 12
 
 
 class WorkerPool(Protocol):
@@ -119,8 +117,9 @@ class WorkerElimination(BucketElimination[Answered]):
 
     def _take(self, number: int, parts: int) -> Any:
         table = super()._take(number, parts)
-        shared = number < self._own and parts > 1 and prod(self.split.dims[v] for v in table.scope) > _WITH_TASK_CELLS
-        return self._batch.put(table, TaskLabel(f"load-function_{number}")) if shared else table
+        # two tasks of a split bucket read each of its tables: a large one is sent once
+        large = number < self._own and parts > 1 and table.costs.size > self.joins.policy.quick_cells
+        return self._batch.put(table, TaskLabel(f"load-function_{number}")) if large else table
 
 
 def elimination(
@@ -137,7 +136,7 @@ def elimination(
     return WorkerElimination(workers, split, tables, rule, *args, **how)
 
 
-def extent_of(message: Message) -> Extent:
+def extent_of(message: BucketMessage) -> Extent:
     """Task: return the facts of a message."""
     return message.extent
 

@@ -40,11 +40,11 @@ def client() -> Iterator[Client]:
         "dashboard_address": None,
         "memory_limit": 0,
         "n_workers": 2,
+        "processes": False,
+        "silence_logs": 50,
     }
     with (
-        LocalCluster(
-            host="tcp://127.0.0.1", n_workers=2, threads_per_worker=1, processes=False, silence_logs=50, **kwargs
-        ) as cluster,
+        LocalCluster(host="tcp://127.0.0.1", **kwargs) as cluster,
         Client(cluster, set_as_default=False) as opened,
     ):
         yield opened
