@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import gc
+import json
 import os
 import signal
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
+from fcntl import LOCK_EX, flock
 from math import inf
 from pathlib import Path
+from shutil import copytree
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -85,31 +90,40 @@ def same_on_every_machine() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session")
+def warmed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a cache folder that was empty before ``bucketflow warm``; ``warm.json`` there holds its code and output.
+
+    One worker runs the command while the others wait. Its machine code is also copied to where tests look for it, so
+    that no worker compiles it again.
+    """
+    from bucketflow.tasks.compiler.code_cache import code_home
+
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if hasattr(request.config, "workerinput") else base) / "warmed"
+    folder.mkdir(exist_ok=True)
+    report = folder / "warm.json"
+    with (folder / "lock").open("w") as lock:
+        flock(lock, LOCK_EX)
+        if not report.exists():
+            environment = {**os.environ, "BUCKETFLOW_CACHE": str(folder)}
+            script = [sys.executable, "-m", "bucketflow", "warm"]
+            done = subprocess.run(script, capture_output=True, text=True, env=environment)
+            with suppress(OSError):  # no folder can be written to
+                copytree(folder / "machine-code", code_home(), dirs_exist_ok=True)
+            report.write_text(json.dumps([done.returncode, done.stdout, done.stderr]))
+    return folder
+
+
 @pytest.fixture(scope="session", autouse=True)
-def compiled_by_one_worker(
-    request: pytest.FixtureRequest, same_on_every_machine: None, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    """Share what is compiled ahead among the workers that test everything, instead of compiling it in each of them."""
-    if not hasattr(request.config, "workerinput") or not any(
-        item.name == "test_everything_is_compiled_ahead" for item in request.session.items
-    ):
-        return
-    from bucketflow.pipeline.cli.calibrate import warm_jobs
-    from bucketflow.tasks.compiler.code_cache import impatient
-
-    taken = tmp_path_factory.getbasetemp().parent / "compiled"
-    taken.mkdir(exist_ok=True)
-    with impatient():
-        for name, job in warm_jobs():
-            try:
-                (taken / name).touch(exist_ok=False)
-            except FileExistsError:
-                continue
-            job()
+def compiled_ahead(request: pytest.FixtureRequest, same_on_every_machine: None) -> None:
+    """Begin with ``bucketflow warm`` if it is tested at all, as all other tests can use its machine code."""
+    if any("warmed" in getattr(item, "fixturenames", ()) for item in request.session.items):
+        request.getfixturevalue("warmed")
 
 
 @pytest.fixture(scope="session", autouse=True)
-def nothing_old_is_garbage(compiled_by_one_worker: None) -> None:
+def nothing_old_is_garbage(compiled_ahead: None) -> None:
     """Keep what was imported and collected so far out of every later search for garbage."""
     gc.collect()
     gc.freeze()
