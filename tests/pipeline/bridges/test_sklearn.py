@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import pickle
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 import pytest
 
 import bucketflow
-from bucketflow import BayesClassifier, Model, ModelError
+from bucketflow import Model, ModelError
 
-pytest.importorskip("sklearn", reason="scikit-learn is not installed")
+# scikit-learn takes seconds to import, which every process that collects these tests would spend
+pytestmark = pytest.mark.skipif(find_spec("sklearn") is None, reason="scikit-learn is not installed")
 
 
 def test_the_checks_of_scikit_learn_pass() -> None:
     from sklearn.utils.estimator_checks import check_estimator
 
-    results = check_estimator(BayesClassifier(), on_skip=None)
+    results = check_estimator(bucketflow.BayesClassifier(), on_skip=None)
     assert sum(result["status"] == "passed" for result in results) > 45
 
 
@@ -26,7 +28,7 @@ Y = ["no", "no", "yes", "no", "yes"]
 
 
 def test_tables_are_counts_with_a_prior_and_predictions_are_posteriors() -> None:
-    found = BayesClassifier(prior=0.5, iterations=0).fit(X, Y)
+    found = bucketflow.BayesClassifier(prior=0.5, iterations=0).fit(X, Y)
     own = np.array([3.5, 2.5]) / 6
     first = np.array([[2.5, 1.5], [1.5, 1.5]])  # by class: a, b
     second = np.array([[1.5, 2.5], [1.5, 0.5]])  # by class: u, v; the case without is not counted
@@ -46,7 +48,7 @@ def test_tables_are_counts_with_a_prior_and_predictions_are_posteriors() -> None
 def test_missing_cells_are_learnt_by_expectation_maximization() -> None:
     """Of a column with missing cells, the tables are the fixed point of counting by posteriors."""
     edges = [("x1", "x0"), ("class", "x1")]
-    found = BayesClassifier(edges, prior=0.5, iterations=1000).fit(X, Y)
+    found = bucketflow.BayesClassifier(edges, prior=0.5, iterations=1000).fit(X, Y)
     classes, u = np.array([0, 0, 1, 0, 1]), np.array([1.0, 0.0, 1.0, 0.0, np.nan])
     a = np.array([1.0, 1.0, 0.0, 0.0, 1.0])
     share = 0.5
@@ -68,7 +70,7 @@ def test_a_structure_is_kept_and_a_network_may_give_it() -> None:
     wet = np.where(rain, rng.random(400) < 0.9, rng.random(400) < 0.2)
     frame = pandas.DataFrame({"wet": np.where(wet, "yes", "no"), "noise": rng.normal(size=400)})
     edges = [("wet", "rain"), ("wet", "noise")]
-    found = BayesClassifier(edges, target="rain").fit(frame, rain)
+    found = bucketflow.BayesClassifier(edges, target="rain").fit(frame, rain)
     assert {(found.model_.names[f.scope[0]], found.model_.names[f.scope[-1]]) for f in found.model_.functions} == {
         ("wet", "wet"),
         *edges,
@@ -81,7 +83,7 @@ def test_a_structure_is_kept_and_a_network_may_give_it() -> None:
         {"wet": 2, "noise": 2, "rain": 2},
         [(("wet",), [0.5, 0.5]), (("wet", "noise"), np.full((2, 2), 0.5)), (("wet", "rain"), np.full((2, 2), 0.5))],
     )
-    same = BayesClassifier(model=structure, target="rain").fit(frame, rain)
+    same = bucketflow.BayesClassifier(model=structure, target="rain").fit(frame, rain)
     np.testing.assert_array_equal(same.predict_proba(frame), found.predict_proba(frame))
 
 
@@ -98,10 +100,10 @@ def test_a_structure_is_kept_and_a_network_may_give_it() -> None:
 )
 def test_structures_that_do_not_fit_are_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ModelError, match=message):
-        BayesClassifier(**settings).fit(X, Y)
+        bucketflow.BayesClassifier(**settings).fit(X, Y)
 
 
 def test_without_scikit_learn_one_sentence_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bucketflow.pipeline.bridges.sklearn_bridge.find_spec", lambda name: None)
     with pytest.raises(ImportError, match=r"classifiers need scikit-learn: .*sklearn"):
-        BayesClassifier().fit(X, Y)
+        bucketflow.BayesClassifier().fit(X, Y)
