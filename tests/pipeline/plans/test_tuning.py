@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import count, islice
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from bucketflow.pipeline.tuning import launch_tuning, regressions
 from bucketflow.pipeline.tuning.drawn_steps import STEP_FAMILIES, drawn_steps, sampled_steps
 from bucketflow.pipeline.tuning.held_out import LaunchScore
 from bucketflow.pipeline.tuning.launch_tuning import Tuning, judged, learnt_from
+from bucketflow.pipeline.tuning.regressions import Regression
 from bucketflow.pipeline.tuning.step_benches import CPU_LAUNCHES, measured_steps
 from bucketflow.pipeline.tuning.whole_models import WholeModels, WholeRun, compared_runs, given_models, whole_networks
 from bucketflow.tasks.cpu.dense import run
@@ -45,6 +47,25 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
     with LaunchPolicy.using(uses_stored=True):
         yield
     put_in_force("cpu", None)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def fitted_once() -> Iterator[None]:
+    """Fit each kind of regression once to the same measurements, which several tests judge."""
+    known = dict[tuple[object, ...], Predictor]()
+
+    def remembered(kind: Regression) -> Regression:
+        def fit(rows: np.ndarray, values: np.ndarray, seed: int) -> Predictor:
+            key = kind.name, rows.tobytes(), values.tobytes(), seed
+            if key not in known:
+                known[key] = kind.fit(rows, values, seed)
+            return known[key]
+
+        return replace(kind, fit=fit)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(launch_tuning, "REGRESSIONS", tuple(map(remembered, launch_tuning.REGRESSIONS)))
+        yield
 
 
 @pytest.fixture(scope="module")
