@@ -122,11 +122,11 @@ def test_many_boxes(kind: str, in_force: InForce) -> None:
 @pytest.mark.parametrize("max_marginals", [False, True])
 def test_boxes_that_fix_what_their_stage_eliminates(max_marginals: bool, in_force: InForce) -> None:
     """Their shares of tables are added up on both ways."""
-    model = grid(4, 4, 4, "markov")
+    model = grid(4, 4, 3, "markov")
     whole = bucketflow.marginals(model, tree="bucket", max_marginals=max_marginals)
     assert whole.plan is not None
-    in_force(BudgetPolicy, margin_bytes=1 << 8, chunk_bytes=(1 << 10, 1 << 12), stored_runs=())
-    memory = model.nbytes + whole.plan.peak_bytes // 8 + (1 << 8)
+    in_force(BudgetPolicy, margin_bytes=1 << 8, chunk_bytes=(1 << 9, 1 << 11), stored_runs=())
+    memory = model.nbytes + whole.plan.peak_bytes // 4 + (1 << 8)
     found = bucketflow.marginals(model, tree="bucket", max_marginals=max_marginals, fit="spill", memory=memory)
     same(found, whole, rel=1e-12)
     assert found.plan is not None
