@@ -284,17 +284,18 @@ def test_agents_are_tasks_of_several_gpus(how: dict[str, Any], monkeypatch: pyte
 
 
 @pytest.mark.parametrize(
-    ("query", "kind"),
+    ("query", "kind", "names"),
     [
-        ("optimum", "cost"),
-        ("partition", "markov"),
-        ("partition", "steep"),
-        ("count", "forbids"),
-        ("marginals", "markov"),
-        ("max-marginals", "cost"),
+        ("optimum", "cost", ("gpu-a",)),
+        ("marginals", "markov", ("gpu-a",)),
+        ("optimum", "cost", ("cpu", "gpu-a", "gpu-c")),
+        ("partition", "markov", ("cpu", "gpu-a", "gpu-c")),
+        ("partition", "steep", ("cpu", "gpu-a", "gpu-c")),
+        ("count", "forbids", ("cpu", "gpu-a", "gpu-c")),
+        ("marginals", "markov", ("cpu", "gpu-a", "gpu-c")),
+        ("max-marginals", "cost", ("cpu", "gpu-a", "gpu-c")),
     ],
 )
-@pytest.mark.parametrize("names", [("gpu-a",), ("cpu", "gpu-a", "gpu-c")])
 def test_steps_of_boxes_are_futures_of_the_gpu_workers(
     query: str, kind: str, names: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

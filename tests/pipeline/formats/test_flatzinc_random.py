@@ -19,7 +19,7 @@ from bucketflow.pipeline.formats.linear import wide_sums
 from bucketflow.pipeline.models.model import Model
 
 Read = Callable[[str, str], Model]
-ROUNDS = 12
+ROUNDS = 8
 
 
 def quotient(x: int, y: int) -> int:

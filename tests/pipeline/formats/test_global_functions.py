@@ -118,7 +118,7 @@ def test_every_kind_is_compared() -> None:
 
 
 @pytest.mark.parametrize(("kind", "metric"), MAKERS, ids=" ".join)
-@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(seed=st.integers(0, 2**32), policy=st.sampled_from(POLICIES))
 def test_all_answers_are_those_of_the_definition(
     read: Read, kind: str, metric: str, seed: int, policy: dict[str, int]
