@@ -66,17 +66,21 @@ def nominal_device_rates(semiring: Semiring) -> DeviceRates:
 
 
 def device_name() -> str:
-    """Return the name of the current device and of its driver."""
+    """Return the name of the current device, with its machine and its libraries: rates are stored under it."""
     cp = cupy()
     return _device_name(cp, cp.cuda.Device().id)
 
 
 @cache
 def _device_name(cp: Any, number: int) -> str:
-    """Return the name of a device, which takes the driver a millisecond."""
-    runtime = cp.cuda.runtime
-    name = runtime.getDeviceProperties(number)["name"]
-    return f"{rate_files.machine()}-{name.decode()}-cupy{cp.__version__}-cuda{runtime.runtimeGetVersion()}"
+    name = model_name(number)
+    return f"{rate_files.machine()}-{name}-cupy{cp.__version__}-cuda{cp.cuda.runtime.runtimeGetVersion()}"
+
+
+def model_name(number: int = 0) -> str:
+    """Return the name that the maker of a device gave it, which takes the driver a millisecond."""
+    name: str = cupy().cuda.runtime.getDeviceProperties(number)["name"].decode()
+    return name
 
 
 def cached_device_rates(semiring: Semiring) -> DeviceRates | None:

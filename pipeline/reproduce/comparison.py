@@ -282,10 +282,10 @@ def _measured(asked: Measurement, seconds: float | None) -> Ended:
 
 
 def _machine(gpus: str | None) -> str:
-    from ..machine.device import device_name
+    from ..machine.device import model_name
 
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    device = "GPUs not run" if gpus is None else device_name()
+    device = "GPUs not run" if gpus is None else f"{gpus} × {model_name()}"
     return f"{cores} cores of {platform.machine()}, {device}"
 
 
