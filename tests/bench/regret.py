@@ -244,7 +244,8 @@ def all_ways(question: Question, folder: Path, arguments: argparse.Namespace, an
         asked = Asked(path, query, evidence, way, {**options, **given}, checkout)
         within = arguments.limit if way in ("default", "old") else limit
         ask = partial(run, asked, within, arguments.clock)
-        line = answers.of(asked.key(folder, label), within, partial(compiled, ask, bool(device)) if way != "size" else ask)
+        fair = ask if way == "size" else partial(compiled, ask, bool(device))
+        line = answers.of(asked.key(folder, label), within, fair)
         if way == "size":
             small = line.get("cells", math.inf) <= _MOST_CELLS
             continue
