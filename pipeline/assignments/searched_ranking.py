@@ -19,6 +19,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from ...tasks.steps.number_limits import CELL_BYTES
 from ..cost_networks.cost_network import CostNetwork, CostTable, States, cost_network
 from ..cost_networks.preparation import PreparedNetwork, prepare
 from ..errors import BudgetError, InternalError, format_bytes
@@ -37,8 +38,8 @@ _NEAR_MOST: Final = 32
 # Assignments that were found and wait for the proof of their rank take at most this part of the memory.
 _MEMORY_SHARE: Final = 0.25
 
-# Bytes of a stored assignment, without the bytes of its states, and bytes of each state.
-_HELD_BYTES, _STATE_BYTES = 400, 8
+# Bytes of a stored assignment, without the bytes of its states.
+_HELD_BYTES = 400
 
 
 @dataclass
@@ -342,7 +343,7 @@ class SearchedRanking:
     @property
     def _held_bytes(self) -> int:
         """Bytes of the assignments found so far."""
-        return len(self._worths) * (_HELD_BYTES + 2 * _STATE_BYTES * len(self.network.model.dims))
+        return len(self._worths) * (_HELD_BYTES + 2 * CELL_BYTES * len(self.network.model.dims))
 
     def _need(self, nbytes: int, what: str) -> None:
         if nbytes > self.memory_bytes:

@@ -17,6 +17,7 @@ from ..formats.flatzinc.flatzinc_constraints import COMPUTED, FlatZincRefusalErr
 from ..formats.flatzinc.flatzinc_functions import FlatZincFunctions, Literal
 from ..formats.flatzinc.flatzinc_syntax import FlatConstraint, Operand
 from ..formats.global_functions.decomposition import Decomposition
+from ..formats.linear.wide_sums import MOST_CELLS
 from ..formats.text.source import Allowance
 from ..formats.xcsp3.xcsp3_machines import Condition
 from ..models.model import FORBIDDEN, Function, Model
@@ -24,7 +25,6 @@ from ..models.state_names import TypedLabel
 from ..public_names import public
 from .labelled_tables import library
 
-_MOST_VALUES = 1 << 22
 _COMPARED = {"==": "eq", "!=": "ne", "<=": "le", "<": "lt", ">=": "ge", ">": "gt"}
 # Functions of numbers by CPMpy's names, as FlatZinc calls them.
 _COMPUTED = {"mul": "int_times", "div": "int_div", "mod": "int_mod", "pow": "int_pow", "abs": "int_abs"}
@@ -217,10 +217,10 @@ class _Compiler:
         return [self.operand(each, nested=nested) for each in np.ravel(np.array([*expressions], dtype=object))]
 
     def _check(self, count: int, what: str) -> None:
-        if count > _MOST_VALUES:
+        if count > MOST_CELLS:
             raise BudgetError(
                 f"{what} of the model has {format_count(count)} joint values, and at most "
-                f"{format_count(_MOST_VALUES)} are tried; give its variables smaller domains"
+                f"{format_count(MOST_CELLS)} are tried; give its variables smaller domains"
             )
 
     def _number(self, expression: Any, name: str, given: Any, nested: bool) -> Operand:

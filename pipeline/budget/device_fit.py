@@ -239,11 +239,9 @@ def spread(planner: Planner, prices: Prices, devices: int, begun: float = 0.0, p
     are swept once by each task. Without ``parts``, threads of one process use the devices, which compute after
     ``begun`` seconds.
     """
-    policy = BudgetPolicy.current()
     best = prices.chosen
-    if devices == 1 or best.seconds < policy.spread_seconds:
+    if devices == 1 or best.seconds < BudgetPolicy.current().spread_seconds:
         return prices
-    plan = best
 
     def seconds(plan: Plan) -> float:
         if parts:
@@ -251,28 +249,29 @@ def spread(planner: Planner, prices: Prices, devices: int, begun: float = 0.0, p
         again = plan.cost.seconds if planner.options.decode and plan.slices > 1 else 0.0
         return seconds_on_devices(plan, devices, begun) + again
 
-    while plan.slices < policy.device_slices * devices and (variable := _cheapest_cut(plan, planner.rates)) is not None:
+    return replace(prices, chosen=_cut_for_devices(planner, best, devices, seconds))
+
+
+def _cut_for_devices(planner: Planner, plan: Plan, devices: int, seconds: Callable[[Plan], float]) -> Plan:
+    """Fix one variable after the other, and return the plan with the fewest predicted seconds."""
+    best, most = plan, BudgetPolicy.current().device_slices * devices
+    while plan.slices < most and (variable := _cheapest_cut(plan, planner.rates)) is not None:
         plan = planner.conditioned(plan, frozenset({*plan.sliced, variable}))
         if plan.peak_bytes <= planner.memory_bytes and seconds(plan) < seconds(best):
             best = plan
-    return replace(prices, chosen=best)
+    return best
 
 
 def spread_propagation(planner: Planner, prices: Prices, devices: int, begun: float, parts: bool = True) -> Prices:
     """Cut a propagation that fits one device into slices if these are faster on all devices than it, or its parts."""
-    policy = BudgetPolicy.current()
-    best = plan = prices.chosen
-    if devices == 1 or best.slices > 1 or run_seconds(best) < policy.spread_seconds:
+    best = prices.chosen
+    if devices == 1 or best.slices > 1 or run_seconds(best) < BudgetPolicy.current().spread_seconds:
         return prices
 
     def seconds(plan: Plan) -> float:
         return propagation_seconds(planner, plan, devices if parts or plan.slices > 1 else 1, begun)
 
-    while plan.slices < policy.device_slices * devices and (variable := _cheapest_cut(plan, planner.rates)) is not None:
-        plan = planner.conditioned(plan, frozenset({*plan.sliced, variable}))
-        if plan.peak_bytes <= planner.memory_bytes and seconds(plan) < seconds(best):
-            best = plan
-    return replace(prices, chosen=best)
+    return replace(prices, chosen=_cut_for_devices(planner, best, devices, seconds))
 
 
 def propagation_seconds(planner: Planner, plan: Plan, devices: int, begun: float) -> float:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...tasks.steps.number_limits import LARGEST_EXPONENT, LARGEST_INT32
+from ...tasks.steps.number_limits import LARGEST_EXPONENT
 from ..errors import BudgetError, FormatError, ModelError
 from ..models.bayesian_networks import network_fault
 from ..models.checks import fitting
@@ -28,9 +28,9 @@ from .text.tables import (
     cell_count,
     every_entry,
     full_table,
+    read_domains,
     take_function,
     take_functions,
-    take_variables,
 )
 from .text.tokens import Tokens, WordStream, are_entries
 from .text.written_words import WrittenFile
@@ -254,16 +254,6 @@ def _with_hint(error: FormatError) -> FormatError:
     if not error.found.startswith("'-") or "at least 0" not in error.expected:
         return error
     return FormatError(error.path, error.line, error.expected, f"{error.found}: name a file of natural logarithms .LG")
-
-
-def read_domains(tokens: Tokens, at: int, n_vars: int) -> tuple[int, ...]:
-    """Read the domain sizes that stand from an index on."""
-    take_variables(tokens, n_vars)
-    dims = tokens.integers(at, at + n_vars, "a domain size")
-    for v, size in enumerate(dims):
-        if not 1 <= size <= LARGEST_INT32:
-            raise tokens.fail(at + v, f"a domain size from 1 to {LARGEST_INT32}")
-    return tuple(dims)
 
 
 def read_scope(tokens: Tokens, at: int, n_vars: int) -> list[int]:

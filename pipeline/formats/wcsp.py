@@ -19,7 +19,7 @@ from ..models.function import greatest_costs, state_dtype
 from ..models.model import FORBIDDEN, Function, Model
 from .global_functions.decomposition import Decomposition, GlobalFunctionError
 from .text.source import Source
-from .text.tables import JOINT_FUNCTIONS, first_bad_state, take_function, take_rows, take_variables, tuple_table
+from .text.tables import JOINT_FUNCTIONS, first_bad_state, read_domains, take_function, take_rows, tuple_table
 from .text.tokens import Tokens, WordStream
 from .text.written_words import LONGEST_NAME, WrittenFile, blocks
 
@@ -263,7 +263,7 @@ def _read_network(tokens: Tokens, at: int, depth: int = 0) -> _WcspReader:
     tokens.integer(at + 2, "the largest domain size", -LARGEST_INT32 if tokens.peek(at + 2).startswith("-") else 0)
     n_functions = tokens.integer(at + 3, "the number of functions", 0, len(tokens))
     top = tokens.integer(at + 4, "the top cost", 0)
-    reader = _WcspReader(tokens, _domains(tokens, at + 5, n_vars), top, at + 5 + n_vars, depth)
+    reader = _WcspReader(tokens, read_domains(tokens, at + 5, n_vars, signed=True), top, at + 5 + n_vars, depth)
     start, taken = reader.at, tokens.allowance.taken
     if n_functions < JOINT_FUNCTIONS or not reader.functions_together(n_functions):
         tokens.allowance.taken = taken
@@ -285,16 +285,6 @@ def _notes(reader: _WcspReader) -> Iterator[str]:
         )
     if said < largest:
         yield f"the header says domains of at most {said} states, one has {largest}, which are all read"
-
-
-def _domains(tokens: Tokens, at: int, n_vars: int) -> tuple[int, ...]:
-    """Return domain sizes. A negative size belongs to an interval, whose states are its numbers from 0."""
-    take_variables(tokens, n_vars)
-    dims = tokens.integers(at, at + n_vars, "a domain size")
-    for v, size in enumerate(dims):
-        if not 1 <= abs(size) <= LARGEST_INT32:
-            raise tokens.fail(at + v, f"a domain size from 1 to {LARGEST_INT32}")
-    return tuple(map(abs, dims))
 
 
 # The WCSP format: integer costs of at least 0, and a top.

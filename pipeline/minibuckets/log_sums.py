@@ -9,6 +9,7 @@ of its inputs, and a constant added to a message is added to the bound.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Sequence
 from functools import reduce
 from typing import Any
@@ -25,7 +26,7 @@ from .partition import MiniBucket, Partition
 from .worker_messages import MessageWorkers, elimination
 
 # A few roundings for each operation: logarithms and powers may be wrong by more than one.
-ROUNDING = 16 * 2.0**-53
+ROUNDING = 8 * sys.float_info.epsilon
 
 
 def log_sum_bounds(

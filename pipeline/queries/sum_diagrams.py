@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -16,9 +17,6 @@ from ...tasks.diagrams.sum_product import Factor, Means, from_table, product
 from .formula import QueryPolicy
 
 Table = tuple[Sequence[int], NDArray[Any]]
-
-# Weights have 53 bits.
-_ULP = 2.0**-52
 
 
 class EdgesSpentError(NoRoomError):
@@ -148,7 +146,7 @@ class SumElimination:
             self.possible = self._take(*self.table) if self.table else self._eliminate(self.buckets[self.variable])
         log = math.nan if self.modulus else math.fsum(self.logs) if self.possible else -math.inf
         residue = self.residue if self.possible and self.modulus else 0
-        return Total(log, residue, self.moved * _ULP, self.edges, self.nodes)
+        return Total(log, residue, self.moved * sys.float_info.epsilon, self.edges, self.nodes)
 
     @property
     def eliminated(self) -> int:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..drawings.display_policy import LISTED_MEMBERS
 from ..drawings.shown import MOST_LINES, first_lines
 from ..errors import NOISE_DIGITS, MissingNameError, ModelError, counted, meant, printable, short_number
 from ..models.frames import imported_pandas
@@ -21,8 +22,7 @@ States = Sequence[str | int]
 
 _BAR = 24
 _BETWEEN = ", "
-_LISTED_STATES = 40
-_LABEL_WIDTH = 24
+LABEL_WIDTH = 24
 
 
 @public
@@ -180,7 +180,7 @@ class LabeledArray(np.ndarray[Any, Any]):
         """
         if self.ndim == 1:
             yield printable(self.variables[0])
-            yield from bar_lines([[printable(str(label), _LABEL_WIDTH) for label in self.states[0]]], np.asarray(self))
+            yield from bar_lines([[printable(str(label), LABEL_WIDTH) for label in self.states[0]]], np.asarray(self))
             return
         headings, rows = self._table(most)
         lead = self.ndim - 1
@@ -216,7 +216,7 @@ class LabeledArray(np.ndarray[Any, Any]):
             return state
         labels = list(map(str, self.states[axis]))
         if state not in labels:
-            known = ", ".join(labels[:_LISTED_STATES])
+            known = ", ".join(labels[:LISTED_MEMBERS])
             raise ModelError(
                 f"variable {self.variables[axis]!r} has no state {state!r}; its states are {known}"
                 + meant(state, labels)

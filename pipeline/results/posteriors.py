@@ -24,7 +24,7 @@ from ..plans.plan import Plan
 from ..public_names import public
 from ..written_files import whole_text
 from .asked import AskedOf
-from .labeled_array import JointTables, LabeledArray, bar_lengths, bar_lines, without_noise
+from .labeled_array import LABEL_WIDTH, JointTables, LabeledArray, bar_lengths, bar_lines, without_noise
 from .labeled_array import labelled as labelled_table
 from .proof import DaskWork, RowsWork, Tried, plain_number, plan_figures, tried_before, work_before
 
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from ..drawings.svg import Svg
 
 Array = NDArray[Any]
-
-_LABEL = 24
 
 
 @public
@@ -229,7 +227,7 @@ class Marginals(Mapping[str, LabeledArray], Tabled):
             yield from wrapped("note: ", text)
 
     def _printable_labels(self, name: str) -> list[str]:
-        return [printable(label, _LABEL) for label in self.labels(name)]
+        return [printable(label, LABEL_WIDTH) for label in self.labels(name)]
 
     def _repr_html_(self) -> str:
         if self.status == "infeasible":
@@ -270,7 +268,7 @@ def posterior_bars(
         for k, (label, p, share) in enumerate(zip(labels, without_noise(table), bar_lengths(table), strict=True)):
             head = f"<th scope='rowgroup' rowspan='{len(table)}'>{escape(printable(name))}</th>" if k == 0 else ""
             number = f"<td class='n'>{number_text(p)}</td><td>{bar(share)}</td>"
-            lines.append(f"<tr{seen}>{head}<td>{escape(printable(label, _LABEL))}</td>{number}</tr>")
+            lines.append(f"<tr{seen}>{head}<td>{escape(printable(label, LABEL_WIDTH))}</td>{number}</tr>")
     caption = f"<caption>{escape(title)} ({escape(unit)})</caption>"
     return Html(f"<table>{caption}{''.join(lines)}</table>", title)
 

@@ -47,7 +47,8 @@ from .outer_search import OuterSearch, outer_search
 from .request import QueryRequest
 from .strategy_policy import OuterPolicy
 
-# An optimum of one round takes at most this part of the time that is left; the first one, of all variables, that.
+# An optimum of one round takes at most this part of the time that is left; the first one, of all variables,
+# takes that part. So does each look for better states, after each round.
 _OPTIMUM_SHARE: Final = 0.3
 _FIRST_SHARE: Final = 0.1
 # The passes of one size take at most this part of it.
@@ -64,8 +65,6 @@ _COMPILING_SHARE: Final = 0.5
 # Seconds of a search's first round; each round takes twice as long as the last. Half of a round evaluates the
 # states that the search prefers, and looks for better states near the best.
 _FIRST_SEARCH_SECONDS: Final = 0.3
-# Better states are looked for in this part of the time that is left, after each round.
-_CLIMBING_SHARE: Final = 0.1
 # Without a time limit, the last climbs end after this many failures in a row.
 _VAIN_CLIMBS: Final = 10
 
@@ -127,13 +126,13 @@ class InnerBounds:
             search = LossSearch(mixed, self._search, self._sums, self._memory // 8)
             if self.best is None:  # no states have been possible so far
                 self._take_best(_OPTIMUM_SHARE)
-            self._climb(_CLIMBING_SHARE, start=mixed.decoded())
+            self._climb(_FIRST_SHARE, start=mixed.decoded())
             if not self.is_close:
                 states: dict[str, str | int] | None = None
                 with self._if_compiled():
                     states = self._improve(self.outer.model(self._functions(*mixed.left(count))))
                 start = None if states is None else self._places(states)
-                self._climb(_CLIMBING_SHARE, start=start)
+                self._climb(_FIRST_SHARE, start=start)
             self._search_losses(search, _SEARCHING_SHARE)
             tightest = search if tightest is None or search.bound <= tightest.bound else tightest
             if search.finished:  # its messages are dropped, because larger mini-buckets follow

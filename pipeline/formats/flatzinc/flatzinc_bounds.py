@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import pairwise, product
 from math import isqrt
@@ -194,22 +194,17 @@ def _abs(domains: IntegerDomains, x: Operand, z: Operand) -> None:
         domains.within(x[0], {sign * value for value in members for sign in (1, -1)})
 
 
-def _greatest(domains: IntegerDomains, z: Operand, operands: Sequence[Operand]) -> None:
+def _extreme(
+    extreme: Callable[[Iterable[int]], int], domains: IntegerDomains, z: Operand, operands: Sequence[Operand]
+) -> None:
+    """Narrow the least (``min``) or the greatest (``max``) of operands, and the operands."""
     if not operands:
         return
     ends = [_ends(domains, each) for each in operands]
-    _between(domains, z, max(low for low, _ in ends), max(high for _, high in ends))
+    _between(domains, z, extreme(low for low, _ in ends), extreme(high for _, high in ends))
     for each in operands:
-        _between(domains, each, _ends(domains, each)[0], _ends(domains, z)[1])
-
-
-def _least(domains: IntegerDomains, z: Operand, operands: Sequence[Operand]) -> None:
-    if not operands:
-        return
-    ends = [_ends(domains, each) for each in operands]
-    _between(domains, z, min(low for low, _ in ends), min(high for _, high in ends))
-    for each in operands:
-        _between(domains, each, _ends(domains, z)[0], _ends(domains, each)[1])
+        (low, high), (least, greatest) = _ends(domains, each), _ends(domains, z)
+        _between(domains, each, least if extreme is min else low, greatest if extreme is max else high)
 
 
 def _element(domains: IntegerDomains, index: Operand, entries: Sequence[Operand], output: Operand) -> None:
@@ -267,10 +262,10 @@ _TIGHTENED: Mapping[str, Tighten] = {
     "int_mod": _mod,
     "int_pow": _pow,
     "int_abs": _abs,
-    "int_max": lambda domains, x, y, z: _greatest(domains, z, [x, y]),
-    "int_min": lambda domains, x, y, z: _least(domains, z, [x, y]),
-    **dict.fromkeys(("array_int_maximum", "maximum"), _greatest),
-    **dict.fromkeys(("array_int_minimum", "minimum"), _least),
+    "int_max": lambda domains, x, y, z: _extreme(max, domains, z, [x, y]),
+    "int_min": lambda domains, x, y, z: _extreme(min, domains, z, [x, y]),
+    **dict.fromkeys(("array_int_maximum", "maximum"), partial(_extreme, max)),
+    **dict.fromkeys(("array_int_minimum", "minimum"), partial(_extreme, min)),
     **dict.fromkeys((f"array_{var}{kind}_element" for var in ("", "var_") for kind in ("int", "bool")), _element),
     "set_in": _in_set,
     "table": _table,

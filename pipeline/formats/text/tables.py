@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ....tasks.steps.number_limits import LARGEST_INT32
 from ...errors import ModelError, format_bytes, format_count
 from ...models.function import Function, compact, dense_function, row_function, state_dtype
 from ..format_policy import ENTRY_BYTES, FUNCTION_BYTES
@@ -39,6 +40,19 @@ def take_variables(tokens: Tokens, count: int) -> None:
 def take_function(tokens: Tokens, arity: int) -> None:
     """Count the memory of one more function, without its values."""
     take_functions(tokens, 1, arity)
+
+
+def read_domains(tokens: Tokens, at: int, n_vars: int, *, signed: bool = False) -> tuple[int, ...]:
+    """Read the domain sizes that stand from an index on, and count the memory of the variables.
+
+    A negative size, if the format has ``signed`` sizes, belongs to an interval, whose states are its numbers from 0.
+    """
+    take_variables(tokens, n_vars)
+    dims = tokens.integers(at, at + n_vars, "a domain size")
+    for v, size in enumerate(dims):
+        if not 1 <= (abs(size) if signed else size) <= LARGEST_INT32:
+            raise tokens.fail(at + v, f"a domain size from 1 to {LARGEST_INT32}")
+    return tuple(map(abs, dims))
 
 
 def take_functions(tokens: Tokens, count: int, arities: int) -> None:

@@ -17,6 +17,7 @@ from typing import Any, Final, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from ....tasks.steps.number_limits import CELL_BYTES
 from ...errors import FormatError, shorten
 from ..format_policy import WORD_BYTES, FormatPolicy
 from .source import Allowance, Source, check_deadline, pieces
@@ -25,7 +26,6 @@ from .source import Allowance, Source, check_deadline, pieces
 _SINGLE_NUMBERS: Final = 16
 
 _INT64 = np.iinfo(np.int64)
-_NUMBER_BYTES = 8
 N = TypeVar("N", int, float, Decimal)
 
 
@@ -395,7 +395,7 @@ class WordStream(Tokens):
             The first word is a name, and 0. Other words that begin with neither digit nor sign are ``NO_NUMBER`` where
             integers are read. None if a word is anything else, or if memory does not hold all numbers.
         """
-        if self.allowance.taken + _NUMBER_BYTES * len(self) > self.allowance.memory:
+        if self.allowance.taken + CELL_BYTES * len(self) > self.allowance.memory:
             return None
         values: NDArray[Any] = np.empty(len(self), dtype)
         for block, start in enumerate(self._starts[:-1]):

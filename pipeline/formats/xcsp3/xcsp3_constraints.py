@@ -18,9 +18,10 @@ from ..constraints.sum_conditions import add_count, add_linear
 from ..flatzinc.flatzinc_functions import FlatZincFunctions
 from ..flatzinc.flatzinc_syntax import Operand
 from ..format_policy import ENTRY_BYTES, WORD_BYTES
+from ..linear.wide_sums import MOST_CELLS
 from ..text.tables import tuple_table
 from ..text.xml import Element
-from .xcsp3_lists import MOST_CELLS, NUMBER, TUPLE, Xcsp3Lists, call_of, words_of
+from .xcsp3_lists import NUMBER, TUPLE, Xcsp3Lists, call_of, words_of
 from .xcsp3_machines import RELATIONS, Condition
 from .xcsp3_structures import STRUCTURES, Kind
 from .xcsp3_variables import Xcsp3Variables

@@ -15,12 +15,12 @@ from ..dcop.expression_arithmetic import ExpressionError
 from ..dcop.functional_expressions import ExpressionTerm, parse_functional
 from ..flatzinc.flatzinc_functions import FlatZincFunctions
 from ..flatzinc.flatzinc_syntax import Operand
+from ..linear.wide_sums import MOST_CELLS
 from ..text.tables import tuple_table
 from ..text.xml import Element
 from .xcsp3_machines import Condition
 from .xcsp3_variables import Xcsp3Variables
 
-MOST_CELLS = 1 << 22
 TUPLE = re.compile(r"\(([^()]*)\)")
 NUMBER = re.compile(r"[+-]?\d+(?:\.\.[+-]?\d+|x\d+)?")
 _CONDITION = re.compile(r"\(\s*([a-z]+)\s*,\s*(.*?)\s*\)", re.DOTALL)
