@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from .pipeline.api.einsum import ContractionOptimizer, einsum
     from .pipeline.api.look import convert, draw, evaluate, info
     from .pipeline.api.marginals import marginals
-    from .pipeline.api.resume import resume
     from .pipeline.api.sample import sample
     from .pipeline.api.sensitivity import sensitivity
     from .pipeline.api.solve import load, load_dcop, plan, solve
@@ -51,6 +50,7 @@ if TYPE_CHECKING:
     from .pipeline.formats.format_table import formats
     from .pipeline.formats.write import save
     from .pipeline.jobs.job import Job, jobs
+    from .pipeline.jobs.resume import resume
     from .pipeline.jobs.submit import submit
     from .pipeline.learning.fitted import FittedModel
     from .pipeline.learning.fitting import fit
@@ -218,7 +218,7 @@ _HOME = {
     "results.result": ("Result",),
     "results.samples": ("Samples",),
     "results.parameter_slopes": ("Sensitivity",),
-    "api.resume": ("resume",),
+    "jobs.resume": ("resume",),
     "api.sample": ("sample",),
     "api.sensitivity": ("sensitivity",),
     "batches.batch": ("batch",),

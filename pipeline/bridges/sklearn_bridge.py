@@ -118,7 +118,7 @@ class BayesClassifier(_estimator()):  # type: ignore[misc]
         from sklearn.utils.validation import validate_data
 
         from ..compiled.compiled import compile_model
-        from ..learning.fitting import fit
+        from ..learning.fitting import counted_model, fit
 
         if not self.prior > 0 or self.bins < 2:
             raise ModelError(f"prior is {self.prior} and bins {self.bins}; above 0, and at least 2, are needed")
@@ -135,22 +135,20 @@ class BayesClassifier(_estimator()):  # type: ignore[misc]
         columns[self.target] = target_states.astype(np.int64)
         sizes = {column.name: max(len(column.labels), 1) for column in self._columns}
         sizes[self.target] = len(self.classes_)
-        self.model_ = self._counted(columns, sizes)
+        structure = self._structure(sizes)
+        cases = Cases(len(cells), {structure.index[name]: column for name, column in columns.items()})
+        self.model_ = counted_model(structure, cases, self.prior)
         if self.iterations and any((column < 0).any() for column in columns.values()):
-            cases = Cases(len(cells), {self.model_.index[name]: column for name, column in columns.items()})
             self.model_ = fit(self.model_, cases, prior=self.prior, iterations=self.iterations).model
         self._compiled = compile_model(self.model_, background=False)
         return self
 
-    def _counted(self, columns: Mapping[str, Array], sizes: Mapping[str, int]) -> Model:
-        parents = self._parents(list(sizes))
-        tables = []
+    def _structure(self, sizes: Mapping[str, int]) -> Model:
+        """Return the network with uniform tables."""
+        parents, tables = self._parents(list(sizes)), []
         for name in sizes:
             scope = (*parents[name], name)
-            counts = np.full([sizes[each] for each in scope], float(self.prior))
-            known = np.all([columns[each] >= 0 for each in scope], axis=0)
-            np.add.at(counts, tuple(columns[each][known] for each in scope), 1.0)
-            tables.append((scope, counts / counts.sum(axis=-1, keepdims=True)))
+            tables.append((scope, np.full([sizes[each] for each in scope], 1.0 / sizes[name])))
         labels = {column.name: column.shown for column in self._columns}
         labels[self.target] = _distinct_labels(self.classes_.tolist())
         return Model.build("bayes", {name: labels[name] or sizes[name] for name in sizes}, tables)

@@ -37,6 +37,7 @@ from .options import (
 )
 
 if TYPE_CHECKING:
+    from ..learning.fitted import FittedModel
     from ..results.posteriors import Marginals
     from ..results.result import Result
 
@@ -149,7 +150,7 @@ def solve(file: str, as_json: bool, no_prune: bool, **options: Any) -> None:
     _end_bounded(result)
 
 
-def _end_bounded(result: Result | Marginals) -> None:
+def _end_bounded(result: Result | Marginals | FittedModel) -> None:
     """Exit where an optimum is bounded less closely than was asked."""
     proof = getattr(result, "proof", None)
     if proof is not None and not proof.close:
@@ -267,7 +268,7 @@ def resume_command(directory: str, model: str | None, as_json: bool, **options: 
 
     With less --memory than its plan needs, the run is planned again.
     """
-    from ..api.resume import resume
+    from ..jobs.resume import resume
     from .jobs import resumed_job
 
     here = options["workers"] or options["gpus"] or options.get("client")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import click
@@ -21,9 +21,10 @@ from ...storage.run_folder import stored_bounds, stored_plan, stored_result
 from ...storage.spec import Receipt, StorageError
 from ..drawings.display_policy import LISTED_MEMBERS, SAME_SECONDS
 from ..drawings.shown import wrapped
-from ..errors import IncompatibleRunError, encodable, format_bytes, logarithm, printable
+from ..errors import IncompatibleRunError, counted, encodable, format_bytes, logarithm, printable, shorten
 from ..examples import examples
 from ..formats.format_table import formats, unread_formats
+from ..learning.fit_folder import fit_facts, stored_fit
 
 # Slowest steps of a run that are printed.
 _SLOWEST_STEPS: Final = 5
@@ -58,6 +59,9 @@ def print_run(facts: dict[str, Any]) -> None:
         As returned by :func:`run_facts`.
     """
     head = [(label, str(facts[label])) for label in ("model", "query", "status")]
+    if facts["query"] == "fit":
+        print_rows([*head, *_fit_rows(facts)])
+        return
     if facts["answer"]:
         found = {k: logarithm(v) if "log10" in k and v is not None else v for k, v in facts["answer"].items()}
         head.append(("answer", ", ".join(f"{k} {v}" for k, v in found.items() if v is not None)))
@@ -83,6 +87,18 @@ def print_run(facts: dict[str, Any]) -> None:
         show(_arrays_table(facts["arrays"]))
     for task in facts["slowest"]:
         click.echo(f"slow: {task['table']} {task['chunk']} {task['seconds']} s")
+
+
+def _fit_rows(facts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield the starts of a fit with their iterations and log-likelihoods, and the settings of the call."""
+    for number, start in enumerate(facts["starts"]):
+        ended = facts["ended"][number] if facts["ended"] else "unfinished"
+        logs = start["log_likelihoods"]
+        rise = f", log-likelihood {logs[0]:.10g} … {logs[-1]:.10g}" if logs else ""
+        yield f"start {number + 1}", f"{counted(start['iterations'], 'iteration')}, {ended}{rise}"
+    for name, value in facts["settings"].items():
+        if value not in (None, [], ""):
+            yield name.replace("_", " "), shorten(str(value))
 
 
 def _arrays_table(arrays: Sequence[Mapping[str, Any]]) -> Table:
@@ -247,6 +263,8 @@ def run_facts(path: Place) -> dict[str, Any]:
     IncompatibleRunError
         If the folder is not a run directory.
     """
+    if (fit := stored_fit(path)) is not None:
+        return fit_facts(path, fit)
     try:
         stored, result, bounded = stored_plan(path), stored_result(path), stored_bounds(path)
         plan = stored.get("plan")

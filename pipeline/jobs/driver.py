@@ -16,7 +16,7 @@ from ...storage import ledger
 from ...storage.job_folder import JobDir
 from ...storage.spec import StorageError
 from ..answering.answer_question import solved
-from ..api.resume import stored_question
+from ..api.stored_runs import stored_question
 from ..errors import BucketflowError, StoppedError
 from ..local_paths import folder_path
 from .heartbeat import PREFIX, Pulse

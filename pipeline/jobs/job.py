@@ -18,7 +18,7 @@ from ...storage.job_folder import JobDir, job_folders
 from ...storage.object_store import ObjectPath
 from ...storage.run_folder import stored_bounds, stored_plan, stored_result
 from ..answering.run_folder import resumable
-from ..api.resume import move_model, stored_question
+from ..api.stored_runs import move_model, stored_question
 from ..drawings.html import Html, labelled
 from ..drawings.shown import aligned
 from ..errors import BucketflowError, ModelError, StoppedError, checks_keywords, size_option

@@ -92,7 +92,7 @@ def rows_of(model: Model, data: Any, memory_bytes: int) -> DataRows:
         if source:
             raise FormatError(source, None, "a header and rows of states", "no rows")
         raise ModelError("the data have no rows")
-    return _grouped(cases, source)
+    return group_rows(cases, source)
 
 
 def _within(chunks: Iterable[Cases], memory_bytes: int) -> Iterator[Cases]:
@@ -124,7 +124,7 @@ def _soft(column: Array, size: int) -> Array:
     return np.where((column < 0)[:, None], 1.0, column[:, None] == np.arange(size)).astype(np.float64)
 
 
-def _grouped(cases: Cases, source: str) -> DataRows:
+def group_rows(cases: Cases, source: str = "") -> DataRows:
     """Group equal rows by their bytes, in the order of their first appearance."""
     if not cases.columns:
         return DataRows(Cases(1, {}), np.array([float(cases.count)]), np.zeros(1, np.intp), cases.count, source)

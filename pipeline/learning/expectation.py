@@ -42,12 +42,12 @@ class Expectation:
         complete = _observed(rows, used)
         self._whole, self._open = rows.some(complete), rows.some(~complete)
         every = range(len(model.functions))
-        self._whole_counts = {f: _counted(model, f, self._whole) for f in every}
+        self._whole_counts = {f: present_counts(model, f, self._whole) for f in every}
         self._counts: dict[int, Array] = {f: self._whole_counts[f] for f in parameters.learnt}
         self._asked = []
         for f in parameters.learnt:
             if _observed(self._open, model.functions[f].scope).all():
-                self._counts[f] = self._counts[f] + _counted(model, f, self._open)
+                self._counts[f] = self._counts[f] + present_counts(model, f, self._open)
             else:
                 self._asked.append(f)
 
@@ -117,10 +117,11 @@ def _observed(rows: DataRows, variables: Any) -> Array:
     return found
 
 
-def _counted(model: Model, f: int, rows: DataRows) -> Array:
-    """Count the joint states of a function's scope in rows that observe all its variables."""
+def present_counts(model: Model, f: int, rows: DataRows) -> Array:
+    """Count the joint states of a function's scope in the rows that observe all its variables."""
     scope = model.functions[f].scope
-    shape = [model.dims[v] for v in scope]
+    shape, observed = [model.dims[v] for v in scope], _observed(rows, scope)
+    rows = rows if observed.all() else rows.some(observed)
     if not rows.cases.count or not scope:
         return np.full(shape, rows.weights.sum())
     places = np.ravel_multi_index(tuple(rows.cases.columns[v] for v in scope), shape)

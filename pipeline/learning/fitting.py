@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,24 +13,23 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ...cluster.memory import peak_rss_bytes
-from ...cluster.version import __version__
-from ...storage.object_store import ObjectPath
+from ...storage.files import Place
 from ...storage.run_folder import RunDir
-from ..answering.question import fingerprint
-from ..answering.run_folder import check_identity, opened
 from ..api.marginals import in_memory
 from ..api.progress import Lines, is_drawn, read_given, status_line
-from ..errors import ModelError, StoppedError, checks_keywords
+from ..api.stored_runs import stored_model
+from ..errors import IncompatibleRunError, ModelError, checks_keywords
 from ..formats.read import GivenModel
 from ..formats.write import save, verify_written
-from ..local_paths import folder_path
 from ..machine.resources import Resources
+from ..models.cases import Cases
 from ..models.checks import integer
 from ..models.model import Model
 from ..options import Keywords, checked_number
 from ..public_names import public
-from .data_rows import DataRows, rows_of
-from .expectation import Expectation
+from .data_rows import DataRows, group_rows, rows_of
+from .expectation import Expectation, present_counts
+from .fit_folder import fit_folder, fit_identity
 from .fitted import FittedModel
 from .parameters import Parameters, Tables, parameters_of
 
@@ -99,7 +97,7 @@ def fit(
     **options
         ``memory``, ``order``, ``order_time``, ``tree``, ``seed``, ``threads``, ``workers``, ``scheduler``, ``client``,
         ``gpus`` and ``gpu_memory``, as in :func:`bucketflow.compile`. ``workdir`` is a folder, or a URL, that keeps
-        each finished iteration: if a run was stopped, the same call continues it.
+        each finished iteration: if a run was stopped, the same call or :func:`bucketflow.resume` continues it.
 
     Returns
     -------
@@ -142,6 +140,7 @@ def fit(
         integer(count, name, 0)
     if start not in _STARTS:
         raise ModelError(f"unknown start {start!r}; one of {', '.join(_STARTS)}")
+    fixed, tied = _listed(fixed), [_listed(group) for group in tied]
     model = read_given(model, chosen.memory, progress is True)
     if out is not None:
         verify_written(model, out)
@@ -150,10 +149,14 @@ def fit(
     read = perf_counter()
     starts = [(start, 0), *(("random", k + 1) for k in range(restarts))]
     limits = _Limits(iterations, tolerance * rows.total)
-    identity = _identity(parameters, rows, starts, chosen.seed)
-    with _reporting(progress) as report, _folder(workdir, model, identity) as folder:
+    identity = fit_identity(parameters, rows, start, chosen.seed)
+    asked: dict[str, Any] = {"prior": prior, "equivalent_sample": equivalent_sample, "fixed": fixed, "tied": tied}
+    asked |= {"start": start, "restarts": restarts, "iterations": iterations, "tolerance": tolerance, "out": out}
+    kept = fit_folder(workdir, model, identity, rows.source, {**asked, **options})
+    with _reporting(progress) as report, kept as folder:
         run = _Run(parameters, Expectation(parameters, rows, **options), limits, folder, report)
         climbs = run.climbs(starts, chosen.seed)
+        run.keep(finished=True)
     best = max(climbs, key=lambda climb: climb.objectives[-1])
     learnt = parameters.with_tables(best.tables)
     if out is not None:
@@ -171,6 +174,27 @@ def fit(
         peak_rss_bytes=peak_rss_bytes(),
         notes=(*model.notes, *_notes(learnt, rows)),
     )
+
+
+def counted_model(model: Model, cases: Cases, prior: float) -> Model:
+    """Return a Bayesian network whose tables count the cases that observe all variables of a table.
+
+    Parameters
+    ----------
+    model : Model
+        Its structure, and the distributions that no case and no prior counts for.
+    cases : Cases
+    prior : float
+        Pseudo-counts of each joint state.
+    """
+    parameters, rows = parameters_of(model, prior, 0.0, (), ()), group_rows(cases)
+    counts = {f: present_counts(model, f, rows) for f in parameters.learnt}
+    return parameters.with_tables(parameters.maximized(counts, parameters.start("model", ())))
+
+
+def _listed(names: Any) -> Any:
+    """Return names as a list, which a folder can keep; anything else is refused later."""
+    return list(names) if isinstance(names, Iterable) and not isinstance(names, str) else names
 
 
 def _notes(learnt: Model, rows: DataRows) -> Iterator[str]:
@@ -241,7 +265,8 @@ class _Run:
     def climbs(self, starts: Sequence[tuple[str, int]], seed: int) -> list[_Climb]:
         """Return all starts after their iterations."""
         if self._expectation.is_counting:
-            return [self._counted(starts[0][0], seed)]
+            self._climbs = [self._counted(starts[0][0], seed)]
+            return self._climbs
         for k, (kind, number) in enumerate(starts):
             if k == len(self._climbs):
                 self._climbs.append(_Climb(self._parameters.start(kind, (seed, number)), [], []))
@@ -271,15 +296,15 @@ class _Run:
                 climb.status = "iterations"
                 return
             climb.tables = parameters.maximized(counts, climb.tables)
-            self._keep()
+            self.keep()
 
-    def _keep(self) -> None:
+    def keep(self, finished: bool = False) -> None:
         """Write the tables after the last M-step of each start. A call that continues repeats the E-step after it."""
         if self._folder is None:
             return
-        current = self._climbs[-1]
-        finished = [_plain(climb, len(climb.logs) - (climb is not current)) for climb in self._climbs]
-        self._folder.write_bounds({"starts": finished})
+        current = None if finished else self._climbs[-1]
+        starts = [_plain(climb, len(climb.logs) - (climb is not current)) for climb in self._climbs]
+        self._folder.write_bounds({"starts": starts, "ended": [climb.status for climb in self._climbs if finished]})
 
 
 def _plain(climb: _Climb, finished: int) -> dict[str, Any]:
@@ -304,45 +329,31 @@ def _stored_climbs(folder: RunDir, parameters: Parameters) -> list[_Climb]:
     ]
 
 
-@contextmanager
-def _folder(
-    path: str | os.PathLike[str] | ObjectPath | None, model: Model, identity: Mapping[str, Any]
-) -> Iterator[RunDir | None]:
-    """Open the folder that keeps the iterations, if one is given."""
-    if path is None:
-        yield None
-        return
-    place = folder_path(path)
-    with opened(place) as rundir:
-        stored = rundir.read_plan()
-        if stored is None:
-            rundir.write_plan({"identity": identity, "source": model.source, "plan": None}, __version__)
-        else:
-            check_identity(place, stored, identity)
-        try:
-            yield rundir
-        except KeyboardInterrupt:
-            raise StoppedError(f"stopped; repeat the command with --workdir {place} to continue") from None
+def resumed_fit(folder: Place, stored: Mapping[str, Any], progress: Any, **options: Any) -> FittedModel:
+    """Continue a fit with the settings of its folder.
 
+    Parameters
+    ----------
+    folder : Place
+    stored : mapping
+        As :func:`~.fit_folder.stored_fit` returns it.
+    progress : bool or callable, optional
+        As in :func:`fit`.
+    **options
+        Memory, and where to run.
 
-def _identity(parameters: Parameters, rows: DataRows, starts: Sequence[tuple[str, int]], seed: int) -> dict[str, Any]:
-    """Return the facts that must be equal for a run to be continued; limits may differ."""
-    data = hashlib.sha256(repr((rows.total, sorted(rows.cases.columns))).encode())
-    for _, column in sorted(rows.cases.columns.items()):
-        data.update(np.ascontiguousarray(column).tobytes())
-    data.update(rows.weights.tobytes())
-    groups = hashlib.sha256(repr([group.functions for group in parameters.groups]).encode())
-    for group in parameters.groups:
-        groups.update(group.prior.tobytes())
-    return {
-        "model": fingerprint(parameters.model),
-        "query": "fit",
-        "evidence": {},
-        "data": data.hexdigest(),
-        "tables": groups.hexdigest(),
-        "start": starts[0][0],
-        "seed": seed,
-    }
+    Raises
+    ------
+    IncompatibleRunError
+        If the fit began with a model or data in memory, or if its model's file is missing.
+    """
+    settings = dict(stored.get("fit") or {})
+    if not settings.get("data"):
+        raise IncompatibleRunError(
+            f"the fit in {folder} began with data in memory; repeat the call of bucketflow.fit to continue"
+        )
+    model = stored_model(folder, dict(stored))
+    return fit(model, settings.pop("data"), progress=progress, workdir=folder, **{**settings, **options})
 
 
 @contextmanager

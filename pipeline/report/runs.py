@@ -21,7 +21,7 @@ from ...storage.run_folder import stored_bounds, stored_plan, stored_result
 from ...storage.spec import Receipt, StorageError
 from ...tasks.steps.step import Step
 from ..answering.prepared import Prepared, prepare
-from ..api.resume import stored_question
+from ..api.stored_runs import stored_question
 from ..drawings import charts
 from ..drawings.display_policy import LISTED_BARS, SAME_SECONDS
 from ..drawings.html import Html

@@ -217,7 +217,7 @@ def test_a_stopped_run_continues_where_it_was(tmp_path: Path) -> None:
     whole = bucketflow.fit(model, cells, **asked)
     for after in (1, 4, 7, 9):
         folder = tmp_path / str(after)
-        with pytest.raises(bucketflow.StoppedError, match="repeat the command with --workdir"):
+        with pytest.raises(bucketflow.StoppedError, match="continue with: bucketflow resume"):
             bucketflow.fit(model, cells, workdir=folder, progress=Stop(after), **asked)
         rest = Stop(100)
         found = bucketflow.fit(model, cells, workdir=folder, progress=rest, **asked)
@@ -230,7 +230,7 @@ def test_a_stopped_run_continues_where_it_was(tmp_path: Path) -> None:
     assert more.log_likelihoods[:7] == whole.log_likelihoods
     with pytest.raises(bucketflow.IncompatibleRunError, match="its data is"):
         bucketflow.fit(model, {**cells, "a": cells["a"][::-1]}, workdir=tmp_path / "9", **asked)
-    with pytest.raises(bucketflow.IncompatibleRunError, match="repeat that command"):
+    with pytest.raises(bucketflow.IncompatibleRunError, match="data in memory"):
         bucketflow.resume(tmp_path / "9")
 
 
@@ -315,3 +315,33 @@ def test_rows_beyond_the_memory_are_refused(tmp_path: Path) -> None:
     rows.write_text("Storm\n" + "yes\n" * 5000)
     with pytest.raises(bucketflow.BudgetError, match=r"the rows need more than .*, allowed 50 kB"):
         rows_of(bucketflow.load("diagnosis"), rows, 50_000)
+
+
+def test_resume_continues_a_fit_of_files_and_inspect_shows_it(tmp_path: Path) -> None:
+    path, rows, out = tmp_path / "m.bif", tmp_path / "rows.csv", tmp_path / "learnt.bif"
+    bucketflow.save(network(3), path)
+    columns = {name: column for name, column in data(network(8), 2, 50).items() if name != "d"}
+    model = bucketflow.load(path)
+    texts = [["" if s is None else str(model.label(model.index[name], s)) for s in c] for name, c in columns.items()]
+    rows.write_text("\n".join([",".join(columns), *map(",".join, zip(*texts, strict=True))]))
+    asked: dict[str, Any] = {"iterations": 6, "tolerance": 0, "seed": 3, "prior": {"a": 0.5}, "fixed": ("b",)}
+    whole, folder = bucketflow.fit(path, rows, **asked), tmp_path / "run"
+    with pytest.raises(bucketflow.StoppedError, match=f"continue with: bucketflow resume {folder}"):
+        bucketflow.fit(path, rows, out=out, workdir=folder, progress=Stop(4), **asked)
+    facts = json.loads(CliRunner().invoke(main, ["inspect", str(folder), "--json"]).stdout)
+    (start,) = facts["starts"]
+    assert (facts["query"], facts["status"], start["iterations"]) == ("fit", "unfinished", 3)
+    assert start["log_likelihoods"] == list(whole.log_likelihoods[:3])
+    assert (facts["settings"]["fixed"], facts["settings"]["data"]) == (["b"], str(rows))
+    done = CliRunner().invoke(main, ["resume", str(folder)])
+    assert (done.exit_code, "log-likelihood" in done.stdout) == (0, True)
+    found = bucketflow.resume(folder)
+    assert found.log_likelihoods == whole.log_likelihoods
+    assert found.model == whole.model
+    shown = CliRunner().invoke(main, ["inspect", str(folder)]).stdout
+    assert "finished" in shown
+    assert "6 iterations" in shown
+    rows.write_text(rows.read_text() + "\n" + ",".join(column[0] for column in texts))
+    refused = CliRunner().invoke(main, ["resume", str(folder)])
+    assert (refused.exit_code, refused.stderr.count("\n")) == (2, 1)
+    assert "its data is" in refused.stderr
