@@ -16,8 +16,8 @@ from typing import Any
 
 from ...tasks.steps.axes import bits_of, mask_of
 from ...tasks.steps.light_dataclass import dataclass
+from ...tasks.steps.lowering import SMALL_CELLS
 from ...tasks.steps.step import Step, make_step
-from ..trees.costs import STORED_CELLS
 from ..trees.layouts import choose_layouts
 from ..trees.tree import Tree, elimination_order
 from .problem import Problem
@@ -81,7 +81,7 @@ class TargetReading:
 
 def table_layouts(tree: Tree) -> tuple[tuple[int, ...], ...]:
     """Choose the axis order of every table; where all are small, reverse elimination order is as good as any."""
-    if max(tree.cells, default=1) > STORED_CELLS:
+    if max(tree.cells, default=1) > SMALL_CELLS:
         return choose_layouts(tree, elimination_order(tree))
     return ordered_layouts(tree)
 
@@ -242,7 +242,7 @@ class StepBuilder:
         if len(reading.targets) > 1 < len(inputs):
             union = tuple(dict.fromkeys([v for i in inputs for v in self.axes[i]]))
             cells = prod([self.sizes[v] for v in union])
-            if cells <= STORED_CELLS and (len(reading.targets) > 2 or cells > _WORTH_STORING):
+            if cells <= SMALL_CELLS and (len(reading.targets) > 2 or cells > _WORTH_STORING):
                 stored = self._result()
                 yield self.step(stored, inputs, union)
                 inputs = (stored,)

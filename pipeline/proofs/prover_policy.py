@@ -9,6 +9,12 @@ from ...tasks.steps.policy import Policy
 
 # The prover that closed most of the gap has the longest turns where a prover may close this part of the gap.
 NOTABLE_GAP_SHARE: Final = 0.02
+# A prover begins anew in a network that has this many times fewer cells; otherwise it continues in the old network.
+SMALLER_RATIO: Final = 2
+# Local search, and the messages of diagrams that serve every cut-off, take at most one part in this many of the memory.
+MEMORY_PART: Final = 4
+# CPU seconds of a time slice that is long enough to plan a sweep, or to improve a known assignment.
+LONG_TURN_SECONDS: Final = 0.5
 # Below this memory, freed pages are returned to the system, which takes milliseconds.
 SCARCE_BYTES: Final = 1 << 28
 
@@ -50,8 +56,8 @@ class ProverPolicy(Policy):
         Networks of fewer variables are not cut.
     dolls_soft_share : float
         Functions that are no sums of costs of single values are at most this share of all.
-    dolls_look_seconds : float
-        CPU seconds between two looks at the clock.
+    look_seconds : float
+        CPU seconds of a search between two looks at the clock.
     diagram_quick_edges : int
         Where eliminations make more edges than this, the next one should cost not much more than the last.
     trail_least_bytes : int
@@ -77,7 +83,7 @@ class ProverPolicy(Policy):
     agreement_assignments: int = 1 << 12
     cut_least_variables: int = 40
     dolls_soft_share: float = 0.05
-    dolls_look_seconds: float = 0.03
+    look_seconds: float = 0.03
     diagram_quick_edges: int = 300_000
     trail_least_bytes: int = 1 << 22
     device_least_rows: int = 1_000_000

@@ -25,9 +25,6 @@ from ...tasks.steps.semiring import Semiring
 from ...tasks.steps.step import Step
 from .tree import Sizer, Tree, sizer_of
 
-#: Maximum cells of a belief of several variables that is stored and summed for each variable; a larger one is swept for
-#: each.
-STORED_CELLS = 8192
 #: Lowering merges inputs up to this part of the cells of a step.
 _MERGED_SHARE = 16
 #: Rates refer to loops that read two tables.
@@ -440,7 +437,7 @@ def _two_way_step(sizer: Sizer, tables: tuple[int, ...], below: Sequence[int], r
     for i in below:
         own &= ~tables[i]
     often = own.bit_count()
-    if often > 1 and up.cells <= STORED_CELLS:  # made once, and each variable summed from it
+    if often > 1 and up.cells <= SMALL_CELLS:  # made once, and each variable summed from it
         seconds += often * step_seconds(StepWork(up.cells, up.cells, 1, False, further=-1.0), rates, itemsize)
         often = 1
     if len(tables) > 3 or up.cells <= SMALL_CELLS:

@@ -23,8 +23,6 @@ from ..prover_policy import ProverPolicy
 # Networks of at most this many cells are searched in the interpreter until the search is compiled. The first
 # propagation cannot be interrupted, and takes longer the more cells there are.
 _INTERPRETED_CELLS: Final = 1 << 20
-# CPU seconds between two looks at the clock.
-_SEARCH_SECONDS: Final = 0.03
 # If costs are fine-grained, moves of a smaller fraction of the open gap are not propagated.
 _TINY_MOVE_SHARE: Final = 1e-7
 # The part of the tree that was explored is noted once the search took this many times as long as at the last note.
@@ -221,7 +219,7 @@ class Search:
             self._root, self._pace = root_of(self._state), 1
             return code
         self._seconds += taken
-        if taken > _SEARCH_SECONDS:
+        if taken > policy.look_seconds:
             self._pace = max(1, self._pace // 2)
         elif code == PAUSED:
             self._pace = min(2 * self._pace, policy.search_nodes)

@@ -27,10 +27,8 @@ from ....tasks.diagrams.min_plus import (
 )
 from ....tasks.steps.number_limits import FAR_INTEGER
 from ...cost_networks.cost_network import CostNetwork, CostTable, States
-from ..prover_policy import SCARCE_BYTES
+from ..prover_policy import MEMORY_PART, SCARCE_BYTES
 
-# Messages that serve every cut-off take at most one part in this many of the memory.
-_DIAGRAM_KEPT_PART: Final = 4
 # Bytes of an edge of a diagram: its weight, its child, and its part of the nodes.
 _EDGE_BYTES: Final = 24
 # If memory is scarce, freed pages are returned after joins have freed 1 / this of it.
@@ -274,7 +272,7 @@ class Elimination:
         if message is None:
             return False
         kept_bytes = self._buckets.held + self._buckets.waiting_bytes + message.nbytes
-        self._pure[x] &= kept_bytes <= self._buckets.memory_bytes // _DIAGRAM_KEPT_PART
+        self._pure[x] &= kept_bytes <= self._buckets.memory_bytes // MEMORY_PART
         if self._pure[x]:
             self._buckets.kept[x] = message
             self._buckets.base += self._base - begun.base

@@ -18,7 +18,7 @@ from ...cost_networks.working_network import problem_of
 from ..incumbent import Incumbent
 from ..limits import Outcome
 from ..prover import Prover
-from ..prover_policy import NOTABLE_GAP_SHARE
+from ..prover_policy import LONG_TURN_SECONDS, MEMORY_PART, NOTABLE_GAP_SHARE, SMALLER_RATIO
 from .branch_and_bound import search_bytes
 from .neighbourhood_search import SearchedNeighbourhoods, is_wide
 
@@ -42,14 +42,8 @@ _LOCAL_BATCH_WORK: Final = 5_000_000
 _LOCAL_FIRST_PENALTY: Final = 2.0
 # The penalty grows by this factor while assignments with a forbidden entry seem best.
 _LOCAL_PENALTY_RATIO: Final = 4.0
-# A local search takes one part in this many of the memory.
-_LOCAL_MEMORY_PART: Final = 4
-# A local search begins anew in a network that is this many times smaller.
-_LOCAL_SMALLER_RATIO: Final = 2
 # Neighbourhoods are searched where there is memory for this many times what a search is laid out in.
 _NEIGHBOURHOOD_COPIES: Final = 2
-# If an assignment is known, shorter time slices, in CPU seconds, are skipped.
-_IMPROVING_FROM_SECONDS: Final = 0.5
 
 #: Sums of costs are exact below this.
 _EXACT = float(1 << 53)
@@ -333,7 +327,7 @@ class LocalProver(Prover):
         """Look for a better assignment. If one is known, do so only after the other provers had a turn."""
         if self.near is not None:
             self._search_near(self.near, out_of_time)
-        elif seconds < _IMPROVING_FROM_SECONDS and self.incumbent.nearby is not None:
+        elif seconds < LONG_TURN_SECONDS and self.incumbent.nearby is not None:
             return None
         else:
             self._search_on(out_of_time)
@@ -342,8 +336,8 @@ class LocalProver(Prover):
     def _search_on(self, out_of_time: Callable[[], bool]) -> None:
         """Go on with the local search."""
         known = self.incumbent
-        if self.local is None or _LOCAL_SMALLER_RATIO * known.small.cells < self.local.network.cells:
-            memory_bytes = known.limits.memory_bytes // _LOCAL_MEMORY_PART
+        if self.local is None or SMALLER_RATIO * known.small.cells < self.local.network.cells:
+            memory_bytes = known.limits.memory_bytes // MEMORY_PART
             self.local = LocalSearch(known.small, known.nearby, seed=known.limits.seed, memory_bytes=memory_bytes)
         elif known.nearby is not None and self.local.network is known.small:
             self.local.offer(known.nearby)

@@ -9,9 +9,8 @@ from typing import Final
 from ..incumbent import Incumbent
 from ..limits import Outcome, PlannedElimination
 from ..prover import Prover
+from ..prover_policy import LONG_TURN_SECONDS
 
-# Turns from this many CPU seconds on also plan, which may take seconds.
-_PLANNING_FROM_SECONDS: Final = 0.5
 # Plans take up to this many times less time than the buckets of an order.
 _PLANNED_SAVING_RATIO: Final = 30.0
 # Seconds that buckets take for a cell.
@@ -31,7 +30,7 @@ class DenseProver(Prover):
         """Sweep every cell, if that is predicted to take no longer than all the rest did."""
         known = self.incumbent
         if self.planned is None:
-            if not known.alone and (seconds < _PLANNING_FROM_SECONDS or self._is_too_large()):
+            if not known.alone and (seconds < LONG_TURN_SECONDS or self._is_too_large()):
                 return None
             self.planned = known.limits.eliminate(known.small, known.upper)
         if self.planned is None:

@@ -55,8 +55,6 @@ _STORED_BOUNDS_BITS: Final = (
 _JOIN_CELL_SECONDS: Final = 5e-9
 # Cells that are touched to remove what a new incumbent excludes.
 _FIXING_CELLS: Final = 30_000_000
-# CPU seconds in which another order is searched afterwards.
-_REORDER_SECONDS: Final = 0.1
 
 
 class LayerRound(NamedTuple):
@@ -406,7 +404,9 @@ class RowSearch:
             self.network = prepared.network
             self.rest()
         if not self.done and (smaller or not self._ordered):
-            self.order = depth_first_order(self.network.dims, self.network.scopes, seconds=_REORDER_SECONDS)
+            self.order = depth_first_order(
+                self.network.dims, self.network.scopes, seconds=ProverPolicy.current().order_seconds
+            )
             self._ordered = True
 
 

@@ -291,7 +291,7 @@ class RussianDolls:
         start = time.process_time()
         finished = explore(self._state, self._pace)
         taken = time.process_time() - start
-        if taken > ProverPolicy.current().dolls_look_seconds:
+        if taken > ProverPolicy.current().look_seconds:
             self._pace = max(1, self._pace // 2)
         elif not (finished or self._met):
             self._pace *= 2

@@ -24,11 +24,10 @@ from ...cost_networks.cost_network import CostNetwork, States
 from ..incumbent import Incumbent
 from ..limits import Outcome
 from ..prover import Prover
+from ..prover_policy import SMALLER_RATIO
 
 # Bytes that toulbar2 takes for a cell, and for its own libraries.
 _CELL_BYTES, _LIBRARY_BYTES = 256, 1 << 28
-# The process begins anew in a network that has this many times fewer cells; otherwise it continues in the old network.
-_SMALLER_RATIO: Final = 2
 _BOUNDS: Final = re.compile(r"(?:Optimality gap|Initial lower and upper bounds): \[(\d+), \d+\]")
 _FOUND: Final = re.compile(r"New solution: (\d+) ")
 
@@ -119,7 +118,7 @@ class Toulbar2Prover(Prover):
     def turn(self, seconds: float, out_of_time: Callable[[], bool]) -> Outcome | None:
         """Let the process work until the time is over or its proof is complete."""
         known = self.incumbent
-        if self.search is not None and _SMALLER_RATIO * known.small.cells < self.search.network.cells:
+        if self.search is not None and SMALLER_RATIO * known.small.cells < self.search.network.cells:
             self.close()
         search = self.search = self.search or self._begun()
         if search is None:

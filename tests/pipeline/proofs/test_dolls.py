@@ -27,7 +27,7 @@ from tests.pipeline.proofs.networks import assert_proved, brute_least, cost_netw
 @pytest.fixture(autouse=True)
 def all_networks() -> Iterator[None]:
     """Dolls are tried though functions have costs of their own, and stopped after single decisions."""
-    with ProverPolicy.using(dolls_soft_share=1.0, dolls_look_seconds=-1.0):
+    with ProverPolicy.using(dolls_soft_share=1.0, look_seconds=-1.0):
         yield
 
 
@@ -177,7 +177,7 @@ def test_laying_out_takes_what_is_said(k: int, d: int) -> None:
     assert dolls.nbytes <= peak <= doll_bytes(network)
 
 
-@ProverPolicy.using(dolls_soft_share=0.05, dolls_look_seconds=0.03)
+@ProverPolicy.using(dolls_soft_share=0.05, look_seconds=0.03)
 def test_observations_of_a_satellite(data: Path) -> None:
     """A published optimum (SPOT5 509) of 348 variables, tree width 83."""
     network, units = cost_network(reduce_model(load(data / "wcsp/spot5_orig/509.wcsp.xz"), "optimum", {}))
