@@ -29,7 +29,7 @@ Array = NDArray[Any]
 _PIECE = 1 << 18
 # Bytes of a piece of contiguous data. Between two pieces a thread waits for the interpreter, up to milliseconds if
 # other threads read too.
-_LARGE_PIECE = 1 << 24
+LARGE_PIECE = 1 << 24
 # Bytes from which a checksum is worth a call without the interpreter's lock.
 _ALONE = 1 << 14
 
@@ -80,7 +80,7 @@ def _pieces(values: Array) -> Iterator[Array]:
         yield values
     elif values.flags.c_contiguous:
         flat = values.reshape(-1)
-        size = max(1, _LARGE_PIECE // values.itemsize)
+        size = max(1, LARGE_PIECE // values.itemsize)
         yield from (flat[i : i + size] for i in range(0, flat.size, size))
     else:
         for part in values:

@@ -7,7 +7,10 @@ calls this the ``blosc`` codec and reads such chunks by itself.
 
 from __future__ import annotations
 
+import ctypes
 import time
+from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -18,7 +21,7 @@ Array = NDArray[Any]
 BLOSC = "blosc"
 _LEVEL = 5
 _SHUFFLES = {"shuffle": 1, "bitshuffle": 2}
-_SAMPLE_BYTES = 1 << 22
+SAMPLE_BYTES = 1 << 22
 # Compression has to save this share of the time, since it takes a processor that computing could use.
 _GAIN = 0.2
 
@@ -55,6 +58,26 @@ def decompress(data: Any, out: Array) -> None:
         raise ValueError(str(error)) from None
 
 
+@cache
+def lockless_decompress() -> Callable[[int, int, int, int], int] | None:
+    """Return the library's own function, which compiled loops can call: bytes from and to addresses, by some threads.
+
+    None where the library does not offer it.
+    """
+    from numcodecs import blosc
+
+    try:
+        function = ctypes.CDLL(blosc.__file__).blosc_decompress_ctx
+    except (OSError, AttributeError):
+        return None
+    function.restype = ctypes.c_int
+    function.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+    probe = np.arange(1 << 10, dtype=np.uint64)
+    found, packed = np.zeros_like(probe), np.frombuffer(compress(probe), np.uint8)
+    count = function(packed.ctypes.data, found.ctypes.data, found.nbytes, 1)
+    return function if count == probe.nbytes and np.array_equal(found, probe) else None
+
+
 def paying(values: Array, disk_rate: float) -> str:
     """Choose how to store a table like a sample of its values: ``"blosc"`` or ``""``.
 
@@ -84,4 +107,4 @@ def compressed_share(values: Array) -> float:
 
 
 def _sample(values: Array) -> Array:
-    return np.ascontiguousarray(values.reshape(-1)[: _SAMPLE_BYTES // values.itemsize])
+    return np.ascontiguousarray(values.reshape(-1)[: SAMPLE_BYTES // values.itemsize])

@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from fnmatch import fnmatchcase
-from functools import lru_cache
+from functools import cache, lru_cache
 from io import FileIO
 from pathlib import Path
 from stat import S_ISREG
@@ -33,6 +33,8 @@ Place: TypeAlias = Path | ObjectPath
 _ENDLESS = 1 << 62
 
 PARTIAL = ".partial"
+#: Flags of ``os.open`` for every file: a link is not followed, a pipe not waited for.
+PLAIN_FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 @overload
@@ -52,7 +54,7 @@ def opened(path: str | Place, flags: int = os.O_RDONLY) -> FileIO | ObjectReader
         return ObjectReader(path)
     mode = "r+" if flags & os.O_RDWR else "w" if flags & os.O_WRONLY else "r"
     try:
-        handle = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
+        handle = os.open(path, flags | PLAIN_FILE, 0o666)
     except OSError as error:
         if error.errno == errno.ELOOP:
             raise OSError(errno.ELOOP, "it is a symbolic link", str(path)) from None
@@ -74,7 +76,13 @@ def own_name(name: str) -> str:
 
     A dead thread may have had the same numbers. Its remaining files belong to no one.
     """
-    return f"{name}.{os.uname().nodename}.{os.getpid()}.{get_ident()}{PARTIAL}"
+    return f"{name}.{_node()}.{os.getpid()}.{get_ident()}{PARTIAL}"
+
+
+@cache
+def _node() -> str:
+    """Return the name of this machine."""
+    return os.uname().nodename
 
 
 def _created(path: str) -> FileIO:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import product
 from math import prod
 from typing import Any
@@ -46,7 +47,7 @@ class TableSpec:
     compression: str = ""
     attributes: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
-    @property
+    @cached_property
     def chunk_shape(self) -> tuple[int, ...]:
         """Shape of every chunk."""
         return tuple(1 if v in self.chunked else n for v, n in zip(self.variables, self.shape, strict=True))

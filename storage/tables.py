@@ -169,10 +169,11 @@ def array_metadata(spec: TableSpec) -> bytes:
     Chunks that were never written read as a fill value that no table holds: -1 for costs and residues,
     NaN for floats, ones for packed keys.
     """
-    described = json.loads(_array_of(np.dtype(spec.dtype), len(spec.shape), spec.compression))
-    described["chunk_grid"]["configuration"]["chunk_shape"] = [*spec.chunk_shape]
+    described = _array_of(np.dtype(spec.dtype), len(spec.shape), spec.compression)
+    grid = described["chunk_grid"]
     own: dict[str, Any] = {
         "shape": [*spec.shape],
+        "chunk_grid": {**grid, "configuration": {**grid["configuration"], "chunk_shape": [*spec.chunk_shape]}},
         "attributes": dict(spec.attributes),
         "dimension_names": [*spec.labels],
     }
@@ -180,8 +181,8 @@ def array_metadata(spec: TableSpec) -> bytes:
 
 
 @cache
-def _array_of(dtype: np.dtype[Any], dimensions: int, compression: str) -> bytes:
-    """Return Zarr's metadata of an array of one cell.
+def _array_of(dtype: np.dtype[Any], dimensions: int, compression: str) -> dict[str, Any]:
+    """Return Zarr's metadata of an array of one cell, which is not changed.
 
     The result is cached per kind of array, because it takes milliseconds.
     """
@@ -189,7 +190,7 @@ def _array_of(dtype: np.dtype[Any], dimensions: int, compression: str) -> bytes:
     from zarr.codecs import BloscCodec
 
     codec = BloscCodec(typesize=dtype.itemsize, **configuration(dtype))
-    return _described(
+    described = _described(
         lambda store: create_array(
             store=store,
             shape=(1,) * dimensions,
@@ -203,6 +204,8 @@ def _array_of(dtype: np.dtype[Any], dimensions: int, compression: str) -> bytes:
             zarr_format=3,
         )
     )
+    found: dict[str, Any] = json.loads(described)
+    return found
 
 
 def _described(create: Callable[[Any], object]) -> bytes:

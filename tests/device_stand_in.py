@@ -36,6 +36,7 @@ from bucketflow.tasks.gpu.device_policy import DevicePolicy
 from bucketflow.tasks.rows import device as relations_device
 from bucketflow.tasks.rows import device_algebra as rows_device
 from bucketflow.tasks.rows.host import HOST
+from bucketflow.tasks.rows.numpy_rows import ANY_ORDER
 from bucketflow.tasks.steps.lowering import Lowered
 from bucketflow.tasks.steps.semiring import Semiring
 from bucketflow.tasks.steps.views import TableSlice
@@ -151,6 +152,21 @@ class StandInRows:
         assert isinstance(words, DeviceArray)
         found = HOST.index(_as_here(words), keys, ascending)
         return types.SimpleNamespace(find=partial(self.called, found.find))
+
+    def product_sums(
+        self, rows: Any, factor: Any, mask: np.ndarray, moves: Any, semiring: Semiring, most: int
+    ) -> tuple[Any, Any] | None:
+        if semiring.name not in ANY_ORDER:
+            return None
+        moved = np.zeros_like(mask)
+        for word, bits, *_ in moves[0]:
+            moved[int(word)] |= bits
+        assert not (moved & ~mask).any()
+        words, values = rows if factor is None else self.multiplied(*rows, *factor, semiring)
+        words, none = self.repacked(words, *moves), np.zeros(moves[1], np.uint64)
+        found: tuple[Any, Any] = self.gathered(words, values, semiring, none, none)
+        assert len(found[1]) <= most
+        return found
 
     def called(self, function: Callable[..., Any], *args: Any) -> Any:
         first = args[0]

@@ -34,6 +34,9 @@ class BoxPolicy(Policy):
     reading_threads, least_shared_read_bytes : int
         Threads that read the chunks of a box on a device, and the minimum bytes for each thread after the first. More
         threads than this are no faster.
+    compiled_read_bytes : int
+        Compiled code reads files once Python has read this many bytes in the process, eight times as many if the code
+        is not compiled yet. Loading it takes as long as reading a gigabyte.
     compact_part : int
         Values are compressed, too, where tables are expected to take more than one such part of the disk that is left.
     memory_first : bool
@@ -56,6 +59,7 @@ class BoxPolicy(Policy):
     device_boxes: int = 1
     reading_threads: int = 8
     least_shared_read_bytes: int = 1 << 21
+    compiled_read_bytes: int = 1 << 30
     compact_part: int = 2
     memory_first: bool = True
     large_part: int = 32

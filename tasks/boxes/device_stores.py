@@ -5,23 +5,25 @@ Both hand out host arrays from which and to which the device copies at the link'
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import field
 from functools import cache
 from math import prod
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ...storage.chunks import read_chunk, write_chunk
+from ...storage.chunks import LARGE_PIECE, read_chunk, write_chunk
 from ...storage.spec import Receipt, TableSpec
 from ...storage.tables import create_table, stored_table
+from ..compiler.code_cache import is_compiled
 from ..gpu import arrays
 from ..gpu.arrays import is_device
 from ..gpu.kernels import cupy
-from ..gpu.memory import Pinned, to_device, to_host
+from ..gpu.memory import Pinned, copy_there, to_device, to_host
 from ..steps.light_dataclass import dataclass
 from .box_policy import BoxPolicy
 from .stores import Chunk, ChunkFiles, Key, Loaded, ProcessStore, Written, place, within
@@ -66,6 +68,39 @@ class BufferedFiles(ChunkFiles):
             _wait()
             _give_back(files)
 
+    def load_rows(
+        self, tables: Sequence[tuple[TableSpec, Sequence[Receipt]]], part_of: Callable[[int, Array], slice]
+    ) -> list[Any]:
+        """Bring rows of chunks to the device, one chunk after the other, and nothing else of them.
+
+        Parameters
+        ----------
+        tables : sequence of (TableSpec, sequence of Receipt)
+            Each cut into chunks of the same rows; chunk i of the first table has the rows of chunk i of every other.
+        part_of : callable
+            Returns the rows of a chunk that are wanted, given its number in the sequence and its cells in the first
+            table, on the host.
+
+        Returns
+        -------
+        list of array
+            Of each table the rows, flat.
+        """
+        files: list[list[_File]] = []
+        try:
+            for asked, receipts in tables:
+                spec = stored_table(self.folder, asked)
+                files.append([])  # filled one by one, so that buffers are given back after an error
+                for receipt in receipts:
+                    files[-1].append(self._file(spec, receipt))
+            for _ in self._read([file for own in files for file in own]):
+                pass
+            parts = [part_of(number, file.buffer) for number, file in enumerate(files[0])]
+            return [_rows_there([file.buffer[0, part] for file, part in zip(own, parts, strict=True)]) for own in files]
+        finally:
+            _wait()
+            _give_back([file for own in files for file in own])
+
     def _file(self, spec: TableSpec, receipt: Receipt) -> _File:
         """Return a file that is to be read."""
         return _File(spec, receipt, _room(BUFFERS, spec, rounded=True))
@@ -82,11 +117,16 @@ class BufferedFiles(ChunkFiles):
             yield file
 
     def _begin(self, files: Iterable[_File]) -> None:
-        """Let threads read files."""
-        readers = _readers(BoxPolicy.current().reading_threads)
-        for file in files:
-            if file.reading is None:
-                file.reading = readers.submit(read_chunk, self.folder, file.spec, file.receipt, file.buffer)
+        """Let threads read files; small ones all by one call of compiled code."""
+        threads = BoxPolicy.current().reading_threads
+        readers, waiting = _readers(threads), [file for file in files if file.reading is None]
+        if isinstance(self.folder, Path) and _READS.are_compiled(waiting):
+            together = readers.submit(_read_compiled, self.folder, waiting, threads)
+            for file in waiting:
+                file.reading = together
+            return
+        for file in waiting:
+            file.reading = readers.submit(read_chunk, self.folder, file.spec, file.receipt, file.buffer)
 
     def begun(self, tables: Iterable[tuple[TableSpec, Sequence[Receipt]]]) -> BegunFiles:
         """Begin to read files, large ones in threads; :meth:`load` of the returned object takes them over."""
@@ -106,6 +146,9 @@ class BufferedFiles(ChunkFiles):
 
         Compressed keys need less than half of the disk at about the same speed.
         """
+        if not is_device(values):
+            yield from super().save(spec, values, chunks, states)
+            return
         buffers = _fetched(BUFFERS, spec, values, chunks, states, rounded=True)
         try:
             first = next(iter(buffers.values()), np.empty(0, spec.dtype))
@@ -129,6 +172,48 @@ class _File:
     receipt: Receipt
     buffer: Array
     reading: Future[None] | None = None
+
+
+class _Reads:
+    """Whether compiled code reads files: once Python has read as many as pay for loading it."""
+
+    def __init__(self) -> None:
+        self._read_bytes = 0
+
+    def are_compiled(self, files: Sequence[_File]) -> bool:
+        """Whether compiled code reads some files; the cells of large ones are read in Python as fast."""
+        nbytes = sum([file.buffer.nbytes for file in files])
+        self._read_bytes += nbytes
+        if nbytes > len(files) * LARGE_PIECE:
+            return False
+        pays = BoxPolicy.current().compiled_read_bytes
+        # compiling takes seconds, loading compiled code some tenths of one
+        return self._read_bytes >= pays and (self._read_bytes >= 8 * pays or _there_is_code())
+
+
+_READS: Final = _Reads()
+
+
+@cache
+def _there_is_code() -> bool:
+    """Whether loops that read files were compiled on this machine before; a look takes 0.2 ms."""
+    return is_compiled("tasks.boxes.read_loops", "read_in_thread")
+
+
+def _read_compiled(folder: Path, files: Sequence[_File], threads: int) -> None:
+    """Read files by compiled code; a file that is not right is read again in Python, which says why.
+
+    Raises
+    ------
+    ChunkLostError
+        If a file is missing or damaged.
+    """
+    from .read_loops import read_together
+
+    given = [(file.spec, file.receipt, file.buffer) for file in files]
+    for file, right in zip(files, read_together(folder, given, threads), strict=True):
+        if not right:
+            read_chunk(folder, file.spec, file.receipt, file.buffer)
 
 
 def _give_back(files: Sequence[_File]) -> None:
@@ -258,6 +343,17 @@ def _send(source: Array, target: Any) -> None:
     there = arrays.empty(target.size, target.dtype.name)
     to_device(source, there)
     target[...] = there.reshape(target.shape)
+
+
+def _rows_there(parts: Sequence[Array]) -> Any:
+    """Start the copies of contiguous host arrays to the device, where they follow each other."""
+    found = arrays.empty(sum([part.size for part in parts]), parts[0].dtype.name)
+    place = found.data.ptr
+    for part in parts:
+        if part.size:
+            copy_there(part, place)
+            place += part.nbytes
+    return found
 
 
 def _fetch(source: Any, target: Array) -> None:

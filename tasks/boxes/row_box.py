@@ -24,7 +24,7 @@ from ..gpu import arrays
 from ..gpu.memory import is_short, own_stream
 from ..rows.keys import Keys
 from ..rows.memory_account import MemoryAccount, RowsNoRoomError, possible
-from ..rows.ordering import Ranges, concatenated, forget_layouts, put_back
+from ..rows.ordering import Ranges, concatenated, forget_layouts, part_of, put_back, shifted
 from ..rows.relation import Relation, Table, empty
 from ..steps.caches import Memo
 from ..steps.light_dataclass import dataclass
@@ -240,8 +240,7 @@ def _within_memory(boxes: RowBoxes[Any], do: Callable[[], R]) -> R:
             raise
         variables = tuple(dict.fromkeys(v for axes in boxes.step.input_axes for v in axes))
         failure = RowsNoRoomError(variables, 2 * boxes.nbytes, boxes.nbytes)
-    finally:
-        forget_layouts()
+    forget_layouts()
     if boxes.device:
         arrays.free_pools()
     raise failure  # here, where no traceback keeps tables alive
@@ -317,9 +316,11 @@ class _Box(Generic[T]):
                 table = held[node]
             else:
                 runs = boxes.stored[node]
-                table, nbytes = read_table(store, boxes.algebra, runs, ranges, limit - read, there=boxes.device)
+                table, nbytes = read_table(
+                    store, boxes.algebra, runs, ranges, limit - read, there=boxes.device, from_start=True
+                )
                 read += nbytes
-            tables[node] = boxes.algebra.within(table, axes, ranges)
+            tables[node] = boxes.algebra.within(table, axes, ranges) if node in held else table
             del table
         room = MemoryAccount(boxes.nbytes - _INPUT_COPIES * read)
         sizes = sizes_within(boxes.sizes, ranges)
@@ -347,6 +348,7 @@ def read_table(
     limit: int,
     *,
     there: bool = False,
+    from_start: bool = False,
 ) -> tuple[T, int]:
     """Read the rows of all runs within ranges, on the device or the host, and merge them; returns their bytes too.
 
@@ -364,6 +366,8 @@ def read_table(
         Bytes of rows that may be read.
     there : bool
         Whether rows are brought to the device.
+    from_start : bool
+        Whether states are counted from the start of each range.
 
     Returns
     -------
@@ -389,11 +393,12 @@ def read_table(
                 raise TooMuchToReadError(run.keys.variables, nbytes, limit)
             found.append(part)
         if found:
-            parts.append((concatenated(found), run.kept))
+            whole = concatenated(found)
+            parts.append((shifted(whole, ranges) if from_start else whole, run.kept))
     if not parts:
         run = runs[0]
         like = arrays.empty(0, run.dtype) if there else np.zeros(0, run.dtype)
-        parts = [(empty(run.keys, like), run.kept)]
+        parts = [(empty(part_of(run.keys, ranges) if from_start else run.keys, like), run.kept)]
     return algebra.united(parts), nbytes
 
 

@@ -11,7 +11,6 @@ from base64 import b64decode, b64encode
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from functools import cached_property, lru_cache
-from math import prod
 from typing import Any, Final
 
 import numpy as np
@@ -29,6 +28,7 @@ from ..steps.light_dataclass import dataclass
 from ..steps.semiring import Semiring
 from .box import new_receipt
 from .box_policy import BoxPolicy
+from .device_stores import BufferedFiles
 from .stores import ChunkFiles, Key, Store
 
 # About this many keys of a table in memory, and of each chunk, are sampled to decide how a box is cut.
@@ -184,21 +184,44 @@ class RowRun:
         words, values = self.specs
         for group in _neighbours(self.between(wanted), together):
             receipts = [self.receipts[chunk] for chunk in group]
+            if there:
+                part = self._read_there(store, receipts, wanted)
+                if len(part):
+                    yield part
+                continue
             rows = sum(int(ours.value["rows"]) for ours, _ in receipts)
-            found = _room(words, len(group), there=there)
-            ours, theirs = [one for one, _ in receipts], [other for _, other in receipts]
-            entries = _room(values, len(group), there=True) if there else None
-            if entries is None:
-                store.load(words, found, ours, {}, group[0])
-            else:  # waiting once for all files takes less than reading unneeded values
-                store.load_together([(words, found, ours), (values, entries, theirs)], {}, group[0])
+            found = _room(words, len(group))
+            store.load(words, found, [ours for ours, _ in receipts], {}, group[0])
             found = found.reshape(-1, self.keys.n_words)[:rows]
             chosen = wanted.where(found)
             if chosen.start < chosen.stop if isinstance(chosen, slice) else chosen.any():
-                if entries is None:
-                    entries = _room(values, len(group), there=False)
-                    store.load(values, entries, theirs, {}, group[0])
+                entries = _room(values, len(group))
+                store.load(values, entries, [theirs for _, theirs in receipts], {}, group[0])
                 yield chosen_rows(Relation(self.keys, found, entries.reshape(-1)[:rows]), chosen)
+
+    def _read_there(
+        self, store: ChunkFiles, receipts: Sequence[tuple[Receipt, Receipt]], wanted: KeysWithin
+    ) -> Relation:
+        """Return the rows of some chunks that are within ranges, on the device.
+
+        Where the rows follow each other in a chunk, the host finds their ends, and copies nothing else. A search on
+        the device would wait for it. The files of values are read in any case: waiting once for all files takes less.
+        """
+        counts = [int(ours.value["rows"]) for ours, _ in receipts]
+
+        def part_of(chunk: int, found: Array) -> slice:
+            whole = slice(0, counts[chunk])
+            if not wanted.follow or 0 < chunk < len(counts) - 1:
+                return whole
+            part: slice = wanted.where(found.reshape(-1, self.keys.n_words)[whole])
+            return part
+
+        assert isinstance(store, BufferedFiles)
+        words, values = store.load_rows(
+            [(spec, [pair[which] for pair in receipts]) for which, spec in enumerate(self.specs)], part_of
+        )
+        found = Relation(self.keys, words.reshape(-1, self.keys.n_words), values)
+        return found if wanted.follow else chosen_rows(found, wanted.where(found.words))
 
     def write(self, store: Store, blocks: Iterable[Relation], there: Mapping[Key, Receipt]) -> Iterator[Receipt]:
         """Write the rows of blocks that follow each other; yield receipts.
@@ -234,10 +257,9 @@ def _neighbours(chunks: Sequence[int], most: int) -> Iterator[Sequence[int]]:
             start = end
 
 
-def _room(spec: TableSpec, chunks: int, *, there: bool) -> Any:
+def _room(spec: TableSpec, chunks: int) -> Array:
     """Return an array for some chunks."""
-    shape = (chunks, *spec.chunk_shape[1:])
-    return arrays.empty(prod(shape), spec.dtype).reshape(shape) if there else np.empty(shape, spec.dtype)
+    return np.empty((chunks, *spec.chunk_shape[1:]), spec.dtype)
 
 
 def keys_name(run: str) -> str:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ...storage import ledger
 from ...storage.chunks import damaged, lost_files, map_chunk, read_chunk, write_chunk
-from ...storage.codecs import BLOSC, compressed_share, paying
+from ...storage.codecs import BLOSC, SAMPLE_BYTES, compressed_share, paying
 from ...storage.files import Place
 from ...storage.spec import Key as Key
 from ...storage.spec import Receipt, TableSpec
@@ -22,7 +22,7 @@ from ..steps.light_dataclass import dataclass
 Array = NDArray[Any]
 Chunk = tuple[int, ...]
 #: Sampled cells of arrays that may be on a device.
-SAMPLED_CELLS: Final = 1 << 20
+SAMPLED_CELLS: Final = SAMPLE_BYTES // 4
 Written = tuple[Chunk, int, int]
 """A chunk, the bytes it takes where it is stored, and their checksum."""
 Loaded = tuple[TableSpec, Any, Sequence[Receipt]]

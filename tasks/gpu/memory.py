@@ -52,6 +52,11 @@ def to_device(source: Array, target: Any) -> None:
     _copy(target.data.ptr, source.ctypes.data, source.nbytes, _TO_DEVICE)
 
 
+def copy_there(source: Array, place: int) -> None:
+    """Start the copy of a contiguous host array to an address of the device."""
+    _copy(place, source.ctypes.data, source.nbytes, _TO_DEVICE)
+
+
 def to_host(source: Any, target: Array) -> None:
     """Start the copy of a device table into a host table; both C-contiguous, of equal length."""
     _copy(target.ctypes.data, source.data.ptr, source.nbytes, _TO_HOST)

@@ -161,6 +161,47 @@ class DeviceRows:
         _launch("multiply", rows, arguments, words.shape[1], 1, semiring)
         return _without_zeros(words, out, semiring) if rows and int(zeros[0]) else (words, out)
 
+    def product_sums(
+        self, rows: tuple[Any, Any], factor: tuple[Words, Any] | None, mask: Words, moves: tuple[Words, int],
+        semiring: Semiring, most: int,
+    ) -> tuple[Any, Any] | None:  # fmt: skip
+        """Return :meth:`gathered` keys of :meth:`multiplied` rows in one launch; None if it is not for these rows.
+
+        Parameters
+        ----------
+        rows : (rows, words) uint64, (rows,)
+            Keys in ascending order, and values.
+        factor : (parts, 4) uint64 and (cells,), optional
+            A dense table, and where the entry of a key stands in it.
+        mask : (words,) uint64
+            Rows with equal keys in these bits are summed.
+        moves : (moves, 5) uint64, int
+            The layout of the resulting keys, and their words.
+        semiring : Semiring
+        most : int
+            Different keys, at most.
+        """
+        if semiring.name not in ANY_ORDER:
+            return None
+        cp, (words, values), (moved, width) = cupy(), rows, moves
+        parts, table = factor or (np.zeros((0, 4), np.uint64), values)
+        blocks = -(-len(words) // _TILE)
+        out, sums = cp.empty((most, width), np.uint64), cp.empty(most, semiring.dtype)
+        progress = cp.zeros(blocks + 2, np.uint64)
+        given = words, values, len(words), _copied(parts), len(parts), table, _copied(mask), _copied(moved), len(moved)
+        arguments = *given, _bound(semiring), progress, out, sums
+        _launch("product_sums", blocks * THREADS, arguments, words.shape[1], width, semiring)
+        written, long = progress[-2:].get().tolist()
+        return None if long else _first(out, sums, written & _COUNT)
+
+    def scattered(self, words: Any, values: Any, parts: Words, out: Any) -> None:
+        """Set the entries of a dense table where keys stand."""
+        arguments = words, values, len(words), _copied(parts), len(parts), out
+        dtype = np.dtype(f"int{8 * values.itemsize}").name
+        like = kernel("relations", "min_plus", dtype, entry="scatter", WORDS=words.shape[1], NEW_WORDS=1)
+        if len(words):
+            like((-(-len(words) // THREADS),), (THREADS,), _numbers(arguments))
+
     def merged(self, runs: Sequence[tuple[Any, Any]]) -> tuple[Any, Any]:
         """Merge runs of keys and values, each in ascending order; among equal keys, rows of earlier runs come first."""
         waiting = [*runs]

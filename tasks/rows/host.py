@@ -62,6 +62,13 @@ class HostRows:
         """Return where keys stand in a dense table."""
         return offsets(words, parts)
 
+    def scattered(self, words: Array, values: Array, parts: Array, out: Array) -> None:
+        """Set the entries of a dense table where keys stand."""
+        out[offsets(words, parts)] = values
+
+    def product_sums(self, rows: Any, factor: Any, mask: Any, moves: Any, semiring: Semiring, most: int) -> None:
+        """Leave it to blocks that stay in a cache."""
+
     def order(self, words: Array) -> Array | None:
         """Return the numbers of rows in stable ascending order of their keys; None where they stand in order."""
         if not self.compiles(len(words)):

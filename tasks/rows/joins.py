@@ -16,6 +16,7 @@ from ..steps.semiring import Semiring
 from .keys import Keys, Words
 from .ordering import (
     Assembly,
+    TooManyRowsError,
     disorder,
     group_edge,
     joined,
@@ -117,10 +118,11 @@ class _DenseFactor:
 
     def product(self, words: Any, values: Any, semiring: Semiring) -> tuple[Any, Any]:
         """Return the rows whose products are not zero, and these."""
-        return backend_of(words).multiplied(words, values, self._parts, self.table.values, semiring)
+        return backend_of(words).multiplied(words, values, self.parts, self.table.values, semiring)
 
     @cached_property
-    def _parts(self) -> Words:
+    def parts(self) -> Words:
+        """Where the entry of a key stands in the table."""
         return gathers(self.keys, self.table)
 
 
@@ -255,6 +257,11 @@ def _assembled(
     missing = disorder(chain.order, chain.scope)
     if not missing.mask.any() and all(isinstance(stage, _DenseFactor) for stage in chain.stages):
         budget_rows *= _ROWS_IN_PLACE
+        summed_in_place = _summed_in_place(chain, semiring, budget_rows)
+        if summed_in_place is not None:
+            if most_rows is not None and len(summed_in_place) > most_rows:
+                raise TooManyRowsError(len(summed_in_place), most_rows)
+            return summed_in_place
     assembly = Assembly(semiring, budget_rows, most_rows)
     summed = isinstance(chain.stages[-1] if chain.stages else None, _Meeting) and not missing.mask.any()
     for words, values, follows in chain.blocks(_JoinMaking(semiring, budget_rows, on_join, summed)):
@@ -264,6 +271,28 @@ def _assembled(
             found = backend_of(words).gathered(words, values, semiring, *missing)
         assembly.add(Relation(chain.scope, *found), follows)
     return assembly.finish() or empty(chain.scope, chain.first.values)
+
+
+def _summed_in_place(chain: _Chain, semiring: Semiring, budget_rows: int) -> Relation | None:
+    """Return the sum of rows that are multiplied with at most one array, in one launch; None if it is not for them.
+
+    Parameters
+    ----------
+    chain : _Chain
+        Without other rows; its scope is the beginning of its order.
+    semiring : Semiring
+    budget_rows : int
+        Rows that the result may have, at most.
+    """
+    first, factors = chain.first, [stage for stage in chain.stages if isinstance(stage, _DenseFactor)]
+    most = min(len(first), prod(chain.scope.dims))
+    if len(factors) > 1 or not 0 < most <= budget_rows:
+        return None
+    mask = np.invert(first.keys.mask(chain.scope.varying))
+    moves = first.keys.moves(chain.scope), chain.scope.n_words
+    factor = (factors[0].parts, factors[0].table.values) if factors else None
+    found = backend_of(first.words).product_sums((first.words, first.values), factor, mask, moves, semiring, most)
+    return None if found is None else Relation(chain.scope, *found)
 
 
 def least_row(inputs: Sequence[Table], scope: Keys, semiring: Semiring, budget_rows: int) -> dict[int, int] | None:

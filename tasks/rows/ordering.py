@@ -107,7 +107,20 @@ def moved(words: Any, keys: Keys, target: Keys) -> Any:
     moves = LAYOUTS.get(asked)
     if moves is None:
         moves = _kept(asked, keys.moves(target))
+    if target.n_words == keys.n_words and target.fields.keys() >= keys.fields.keys() and stay(moves):
+        return words
     return backend_of(words).repacked(words, moves, target.n_words)
+
+
+def stay(moves: Words) -> bool:
+    """Whether no field of a key moves; see :meth:`.rows.keys.Keys.moves`.
+
+    Examples
+    --------
+    >>> stay(np.array([(0, 255, 0, 0, 0), (1, 15, 0, 1, 0)], np.uint64))
+    True
+    """
+    return all(word == to and right == left == 0 for word, _, right, to, left in moves.tolist())
 
 
 def reordered(relation: Relation, variables: Sequence[int]) -> Relation:
@@ -354,6 +367,25 @@ def within(table: Table, ranges: Ranges) -> Table:
     rows = chosen_rows(table, where_inside(table.keys, table.words, ranges))
     words = rows.words - arrays.asarray(_origin(table.keys, ranges))
     return Relation(keys, moved(words, table.keys, keys), rows.values)
+
+
+def shifted(part: Relation, ranges: Ranges) -> Relation:
+    """Return rows within ranges with states counted from the start of each range; their keys are changed **in place**.
+
+    Parameters
+    ----------
+    part : Relation
+        Rows that are all within the ranges, and that no other code holds.
+    ranges : mapping
+    """
+    keys, words = part_of(part.keys, ranges), part.words
+    if keys == part.keys:
+        return part
+    for word, first in enumerate(_origin(part.keys, ranges)[0].tolist()):
+        if first:
+            column = words[:, word]
+            column -= np.uint64(first)
+    return Relation(keys, moved(words, part.keys, keys), part.values)
 
 
 def put_back(part: Relation, keys: Keys, ranges: Ranges) -> Relation:

@@ -104,7 +104,7 @@ def to_dense(relation: Relation, semiring: Semiring) -> Dense:
     backend = backend_of(relation.words)
     values = backend.arrays.full(relation.cells, semiring.zero, semiring.dtype)
     table = Dense(relation.keys, values)
-    values[offsets_of(relation, table)] = relation.values
+    backend.scattered(relation.words, relation.values, gathers(relation.keys, table), values)
     return table
 
 

@@ -34,6 +34,9 @@ class RowBackend(Protocol):
     def offsets(self, words: Any, parts: Any) -> Any:
         """Return where keys stand in a dense table (see :meth:`.rows.keys.Keys.gathers`), int64."""
 
+    def scattered(self, words: Any, values: Any, parts: Any, out: Any) -> None:
+        """Set the entries of a dense table where keys stand (see :meth:`.rows.keys.Keys.gathers`)."""
+
     def order(self, words: Any) -> Any:
         """Return the numbers of rows in stable ascending order of their keys; None where they stand in order."""
 
@@ -99,6 +102,27 @@ class RowBackend(Protocol):
         parts : (parts, 4) uint64, of the host
             Where the entry of a key stands (see :meth:`.rows.keys.Keys.gathers`).
         table : (cells,)
+        """
+
+    def product_sums(
+        self, rows: tuple[Any, Any], factor: tuple[Any, Any] | None, mask: Any, moves: tuple[Any, int],
+        semiring: Semiring, most: int,
+    ) -> tuple[Any, Any] | None:  # fmt: skip
+        """Return :meth:`gathered` keys of :meth:`multiplied` rows at once, or None.
+
+        Parameters
+        ----------
+        rows : (rows, words) uint64, (rows,)
+            Keys in ascending order, and values.
+        factor : (parts, 4) uint64 and (cells,), optional
+            As for :meth:`multiplied`.
+        mask : (words,) uint64, of the host
+            Rows with equal keys in these bits are summed; other bits are less significant.
+        moves : (moves, 5) uint64, int
+            The layout of the resulting keys (see :meth:`.rows.keys.Keys.moves`), and their words.
+        semiring : Semiring
+        most : int
+            Different keys, at most.
         """
 
     def merged(self, runs: Sequence[tuple[Any, Any]]) -> tuple[Any, Any]:

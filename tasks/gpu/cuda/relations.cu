@@ -4,19 +4,23 @@ constexpr int NEIGHBOURS = 32;
 
 __device__ __forceinline__ i64 thread_number() { return blockIdx.x * (i64)blockDim.x + threadIdx.x; }
 
-// Move fields of keys to another layout: moves are (word, mask, right, word of the new key, left).
-extern "C" __global__ void repack(const u64* words, const u64* moves, i64 n_moves, i64 rows, u64* out) {
-    const i64 row = thread_number();
-    if (row >= rows) return;
+// Move fields of a key to another layout: moves are (word, mask, right, word of the new key, left).
+__device__ __forceinline__ void move(const u64* key, const u64* moves, i64 n_moves, u64* out) {
     u64 found[NEW_WORDS] = {};
     for (i64 k = 0; k < n_moves; k++) {
-        const u64* move = moves + 5 * k;
-        const u64 bits = (words[row * WORDS + move[0]] & move[1]) >> move[2] << move[4];
+        const u64* one = moves + 5 * k;
+        const u64 bits = (key[one[0]] & one[1]) >> one[2] << one[4];
 #pragma unroll
-        for (int w = 0; w < NEW_WORDS; w++) found[w] |= move[3] == w ? bits : 0;
+        for (int w = 0; w < NEW_WORDS; w++) found[w] |= one[3] == w ? bits : 0;
     }
 #pragma unroll
-    for (int w = 0; w < NEW_WORDS; w++) out[row * NEW_WORDS + w] = found[w];
+    for (int w = 0; w < NEW_WORDS; w++) out[w] = found[w];
+}
+
+// Move fields of all keys to another layout.
+extern "C" __global__ void repack(const u64* words, const u64* moves, i64 n_moves, i64 rows, u64* out) {
+    const i64 row = thread_number();
+    if (row < rows) move(words + row * WORDS, moves, n_moves, out + row * NEW_WORDS);
 }
 
 // Mark rows whose states are within ranges: fields are (word, shift, mask, first state, the one behind the last).
@@ -177,23 +181,68 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     if (__syncthreads_or(none) && threadIdx.x == 0) atomicAdd(zeros, 1ull);
 }
 
-// Multiply rows with entries of a dense table, where parts of their keys are: (word, right, mask, cells from one state
-// to the next). Counts blocks that made a product of zero.
+// Rows as they are summed: their values, and where runs of equal keys begin.
+struct Rows {
+    const u64* words;
+    const T* values;
+    __device__ __forceinline__ T value(i64 row) const { return values[row]; }
+    __device__ __forceinline__ bool begins(i64 row) const {
+        return row == 0 || compared(words + row * WORDS, words + (row - 1) * WORDS) != 0;
+    }
+    __device__ __forceinline__ void write(i64 row, u64* out) const {
+#pragma unroll
+        for (int w = 0; w < WORDS; w++) out[w] = words[row * WORDS + w];
+    }
+};
+
+// The cell of a dense table that a key reads: parts are (word, right, mask, cells from one state to the next).
+__device__ __forceinline__ u64 cell_of(const u64* key, const u64* parts, i64 n_parts) {
+    u64 at = 0;
+    for (i64 k = 0; k < n_parts; k++) {
+        const u64* part = parts + 4 * k;
+        at += (key[part[0]] >> part[1] & part[2]) * part[3];
+    }
+    return at;
+}
+
+// Rows that are multiplied with entries of a dense table while they are summed over variables outside of a mask, which
+// come last. Keys are written in another layout, see `repack`.
+struct Products {
+    const u64 *words, *mask, *moves, *parts;
+    const T *values, *table;
+    i64 n_moves, n_parts, bound;
+    __device__ __forceinline__ T value(i64 row) const {
+        if (!n_parts) return values[row];
+        return (T)times((Product)values[row], (Product)table[cell_of(words + row * WORDS, parts, n_parts)], bound);
+    }
+    __device__ __forceinline__ bool begins(i64 row) const {
+        u64 differ = row == 0;
+#pragma unroll
+        for (int w = 0; w < WORDS; w++)
+            if (row) differ |= (words[row * WORDS + w] ^ words[(row - 1) * WORDS + w]) & mask[w];
+        return differ != 0;
+    }
+    __device__ __forceinline__ void write(i64 row, u64* out) const { move(words + row * WORDS, moves, n_moves, out); }
+};
+
+// Multiply rows with entries of a dense table, see `cell_of`. Counts blocks that made a product of zero.
 extern "C" __global__ void multiply(const u64* words, const T* values, i64 rows, const u64* parts, i64 n_parts,
                                     const T* table, i64 bound, T* out, u64* zeros) {
     const i64 row = thread_number();
     bool none = false;
     if (row < rows) {
-        u64 at = 0;
-        for (i64 k = 0; k < n_parts; k++) {
-            const u64* part = parts + 4 * k;
-            at += (words[row * WORDS + part[0]] >> part[1] & part[2]) * part[3];
-        }
+        const u64 at = cell_of(words + row * WORDS, parts, n_parts);
         const T product = (T)times((Product)values[row], (Product)table[at], bound);
         out[row] = product;
         none = product == zero(bound);
     }
     if (__syncthreads_or(none) && threadIdx.x == 0) atomicAdd(zeros, 1ull);
+}
+
+// Set the cells of a dense table that keys read.
+extern "C" __global__ void scatter(const u64* words, const T* values, i64 rows, const u64* parts, i64 n_parts, T* out) {
+    const i64 row = thread_number();
+    if (row < rows) out[cell_of(words + row * WORDS, parts, n_parts)] = values[row];
 }
 
 // Sum tiles of runs, a thread for each, in order. Run r begins at starts[r]; its tiles are numbered from tiles[r] on,
@@ -210,10 +259,6 @@ extern "C" __global__ void fold(const T* values, i64 rows, const i64* starts, i6
     out[tile] = finish(total, bound);
 }
 
-__device__ __forceinline__ bool begins(const u64* words, i64 row) {
-    return row == 0 || compared(words + row * WORDS, words + (row - 1) * WORDS) != 0;
-}
-
 // What `reduce` found in a tile: of each cell the sum from there to the end of its run or of its 32 cells, of each 32
 // cells which begin runs, and whether the sum of their first run is part of one before.
 struct Tile {
@@ -222,15 +267,15 @@ struct Tile {
 };
 
 // The sum of the run that begins at a row, rows one after the other, NEIGHBOURS at a time; `to` becomes its end.
-__device__ __forceinline__ Acc in_turn(const u64* words, const T* values, i64 row, i64 rows, i64 bound, i64& to) {
+template <class R> __device__ __forceinline__ Acc in_turn(const R& given, i64 row, i64 rows, i64 bound, i64& to) {
     Acc tiles = start(bound), total = start(bound);
     const i64 end = min(row + NEIGHBOURS * NEIGHBOURS, rows);
-    for (to = row; to < end && (to == row || !begins(words, to)); to++) {
+    for (to = row; to < end && (to == row || !given.begins(to)); to++) {
         if (to > row && (to - row) % NEIGHBOURS == 0) {
             tiles = plus(tiles, (Product)finish(total, bound));
             total = start(bound);
         }
-        total = plus(total, (Product)values[to]);
+        total = plus(total, (Product)given.value(to));
     }
     return to - row > NEIGHBOURS ? plus(tiles, (Product)finish(total, bound)) : total;
 }
@@ -247,8 +292,9 @@ __device__ __forceinline__ T among_lanes(T mine, unsigned heads, int lane, i64 b
 }
 
 // The sum of the run that begins in a cell, from the sums of lanes; `to` becomes its end, if it is behind the tile.
-__device__ __forceinline__ T joined(const Tile& tile, int cell, const u64* words, const T* values, i64 first, i64 rows,
-                                    i64 bound, i64& to) {
+template <class R>
+__device__ __forceinline__ T joined(const Tile& tile, int cell, const R& given, i64 first, i64 rows, i64 bound,
+                                    i64& to) {
     Acc total = plus(start(bound), (Product)tile.found[cell]);
     int chunk = cell / 32;
     if (cell % 32 < 31 && tile.heads[chunk] >> (cell % 32 + 1)) return tile.found[cell];
@@ -257,15 +303,15 @@ __device__ __forceinline__ T joined(const Tile& tile, int cell, const u64* words
         if (tile.heads[chunk]) return finish(total, bound);
     }
     const i64 end = min(first + TILE + NEIGHBOURS * NEIGHBOURS, rows);
-    for (to = first + TILE; to < end && !begins(words, to); to++) total = plus(total, (Product)values[to]);
+    for (to = first + TILE; to < end && !given.begins(to); to++) total = plus(total, (Product)given.value(to));
     return finish(total, bound);
 }
 
 // Sum runs of equal keys, and write those sums that are not zero with their keys, densely and in order. Runs of more
 // than NEIGHBOURS * NEIGHBOURS rows, or as many behind a tile, are only counted. `progress` holds the number of blocks
 // that began, what each counted, and how many runs were too long: zeros before.
-extern "C" __global__ void __launch_bounds__(THREADS)
-    reduce(const u64* words, const T* values, i64 rows, i64 bound, u64* progress, u64* out, T* sums) {
+template <class R, int width>
+__device__ __forceinline__ void sum_runs(const R& given, i64 rows, i64 bound, u64* progress, u64* out, T* sums) {
     constexpr bool in_order = is_float && LAW != MIN_PLUS;
     __shared__ i64 taken;
     __shared__ Tile tile;
@@ -280,9 +326,9 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         const int cell = i * THREADS + threadIdx.x;
         const i64 row = first + cell;
         // rows that are not there begin runs of zero
-        const unsigned heads = __ballot_sync(ALL, row >= rows || begins(words, row));
+        const unsigned heads = __ballot_sync(ALL, row >= rows || given.begins(row));
         if (lane == 0) tile.heads[i * WARPS + warp] = heads;
-        if (!in_order) tile.found[cell] = among_lanes(row < rows ? values[row] : zero(bound), heads, lane, bound);
+        if (!in_order) tile.found[cell] = among_lanes(row < rows ? given.value(row) : zero(bound), heads, lane, bound);
     }
     __syncthreads();
 #pragma unroll 1
@@ -293,10 +339,10 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         T total = zero(bound);
         if (head) {
             i64 to = row;
-            total = in_order ? finish(in_turn(words, values, row, rows, bound, to), bound)
-                             : joined(tile, cell, words, values, first, rows, bound, to);
+            total = in_order ? finish(in_turn(given, row, rows, bound, to), bound)
+                             : joined(tile, cell, given, first, rows, bound, to);
             const i64 most = in_order ? row + NEIGHBOURS * NEIGHBOURS : first + TILE + NEIGHBOURS * NEIGHBOURS;
-            if (to == most && to < rows && !begins(words, to)) atomicAdd(progress + gridDim.x + 1, 1ull);
+            if (to == most && to < rows && !given.begins(to)) atomicAdd(progress + gridDim.x + 1, 1ull);
         }
         const unsigned which = __ballot_sync(ALL, head && total != zero(bound));
         if (lane == 0) {
@@ -318,10 +364,22 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         if (!(which >> lane & 1)) continue;
         const int cell = i * THREADS + threadIdx.x;
         const u64 at = before + counts[i * WARPS + warp] + __popc(which & ((1u << lane) - 1));
-#pragma unroll
-        for (int w = 0; w < WORDS; w++) out[at * WORDS + w] = words[(first + cell) * WORDS + w];
+        given.write(first + cell, out + at * width);
         sums[at] = tile.found[cell];
     }
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+    reduce(const u64* words, const T* values, i64 rows, i64 bound, u64* progress, u64* out, T* sums) {
+    sum_runs<Rows, WORDS>({words, values}, rows, bound, progress, out, sums);
+}
+
+// What `reduce` does with products of rows, before there are any: for sums in any order.
+extern "C" __global__ void __launch_bounds__(THREADS)
+    product_sums(const u64* words, const T* values, i64 rows, const u64* parts, i64 n_parts, const T* table,
+                 const u64* mask, const u64* moves, i64 n_moves, i64 bound, u64* progress, u64* out, T* sums) {
+    sum_runs<Products, NEW_WORDS>({words, mask, moves, parts, values, table, n_moves, n_parts, bound}, rows, bound,
+                                  progress, out, sums);
 }
 
 // The row of the left that the last output before each tile comes from, and that of the last one.

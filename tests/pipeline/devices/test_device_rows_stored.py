@@ -317,7 +317,7 @@ def test_boxes_travel_to_workers_without_what_is_on_the_device(place: Any, monke
 def test_a_box_that_the_device_refuses_is_cut(place: Any, in_boxes: None) -> None:
     model = ring(60, groups=4)
     before = stored(model, gpu_memory="1GB")
-    place.largest_table_bytes, place.patience = 1 << 14, 3
+    place.largest_table_bytes, place.patience = 1 << 12, 3
     found = stored(model, gpu_memory="1GB")
     assert place.refused == 3
     assert found.value == before.value
