@@ -329,9 +329,11 @@ class GpuPropagation:
     def _program_for(self, targets: tuple[Target, ...], cases: int) -> CaseProgram:
         """Return a program that answers these targets and no others for many cases; the last one is remembered.
 
-        Cases are computed in groups, as large as there are cases, memory and numbers of 32 bits for.
+        Cases are computed in groups, as large as there are cases, memory and numbers of 32 bits for. From half of the
+        largest group on, batches of all sizes share one program, which takes longer to make than a group to compute.
         """
-        asked = group = 1 << min(max(cases, 1).bit_length() - 1, _GROUP_LOG2)
+        several = max(cases, 1).bit_length() - 1
+        asked = group = 1 << (_GROUP_LOG2 if several >= _GROUP_LOG2 - 1 else several)
         if self._other is None or self._other[0] != (targets, asked):
             self._other = None
             single = self._program

@@ -149,3 +149,30 @@ def test_runs_of_all_lengths(cupy: ModuleType, semiring: Semiring, lengths: list
     rows = words, values.astype(semiring.dtype)
     keys = Keys((0,), (5000,))
     same(gathered(keys, *map(there, rows), semiring), gathered(keys, *rows, semiring), semiring)
+
+
+@pytest.mark.parametrize(
+    "semiring",
+    [min_plus("int16", 4), min_plus("int32"), mod_sum_product(97), SUM_PRODUCT],
+    ids=["int16", "int32", "residues", "sums"],
+)
+@pytest.mark.parametrize("scope", [[0, 1], [0], [], [0, 1, 2]])
+@pytest.mark.parametrize("dims", [(300, 40, 50), (3, 40, 1 << 12), (1 << 40, 1 << 20, 60)])
+@pytest.mark.parametrize("factors", [0, 1, 2])
+def test_products_are_summed_where_they_stand(
+    cupy: ModuleType, semiring: Semiring, scope: list[int], dims: tuple[int, int, int], factors: int
+) -> None:
+    """Of one word and of two, with sums of zero, and runs that are too long for one launch."""
+    rng = np.random.default_rng(len(scope))
+    keys = Keys((0, 1, 2), dims)
+    states = np.unique(np.stack([rng.integers(0, min(d, 300), 200_000) for d in dims]), axis=1)
+    rows = Relation(keys, keys.pack(states), random_values(rng, semiring, states.shape[1]))
+    inputs: list[Table] = [rows]
+    for v in (2, 1)[:factors]:
+        values = random_values(rng, semiring, min(dims[v], 1 << 12))
+        values[rng.random(len(values)) < 0.2] = semiring.zero
+        if len(values) == dims[v]:
+            inputs.append(Dense(Keys((v,), (dims[v],)), values))
+    for budget in (1 << 10, 1 << 24):
+        found = joined_reduced([there(table) for table in inputs], scope, semiring, budget)
+        same(found, joined_reduced(inputs, scope, semiring, budget), semiring)

@@ -23,6 +23,7 @@ from bucketflow.tasks.rows.ordering import (
     inside,
     next_inside,
     put_back,
+    shifted,
     union,
     where_inside,
     within,
@@ -64,6 +65,9 @@ def test_rows_within_ranges(keys: Keys, rows: int, part: tuple[int, int]) -> Non
     part = within(table, ranges)
     assert isinstance(part, Relation)
     assert part.keys.dims == tuple(b - a for a, b in ranges.values())
+    again = shifted(put_back(part, keys, ranges), ranges)
+    assert again.keys == part.keys
+    assert again.words.tobytes() == part.words.tobytes()
     found = put_back(part, keys, ranges)
     wanted = {
         states: value

@@ -21,7 +21,7 @@ from bucketflow import Model
 from bucketflow.cluster.pool import in_a_row
 from bucketflow.pipeline.budget.budget_policy import BudgetPolicy
 from bucketflow.pipeline.runs import row_boxes
-from bucketflow.storage.spec import Receipt, TableSpec
+from bucketflow.storage.spec import ChunkLostError, Receipt, TableSpec
 from bucketflow.tasks.boxes import device_stores, row_box
 from bucketflow.tasks.boxes.box_policy import BoxPolicy
 from bucketflow.tasks.boxes.row_box import RowBoxes, row_box_phases, run_row_box, sizes_within
@@ -280,6 +280,43 @@ def test_what_a_box_needs_is_read_before_it_is_joined(
     model = ring(60, groups=4)
     assert stored(model).value == bucketflow.solve(model, representation="rows").value
     assert ahead[0] > 10
+
+
+@pytest.mark.parametrize("query", ["optimum", "partition", "count"])
+def test_compiled_code_reads_the_same(
+    query: Any, place: Any, in_boxes: None, in_force: InForce, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_force(BoxPolicy, memory_first=False, receipt_bytes=50, run_bytes=100)
+    in_force(BoxPolicy, least_shared_read_bytes=0, compiled_read_bytes=0)
+    model, read = ring(60, "markov" if query == "partition" else "cost", groups=4), list[int]()
+    compiled = device_stores._read_compiled
+
+    def noted(folder: Path, files: Any, threads: int) -> None:
+        read.append(len(files))
+        compiled(folder, files, threads)
+
+    monkeypatch.setattr(device_stores, "_read_compiled", noted)
+    found, wanted = stored(model, query), bucketflow.solve(model, query, representation="rows")
+    assert (found.status, found.value) == (wanted.status, wanted.value)
+    assert sum(read) > 10
+
+
+def test_compiled_code_says_which_chunk_is_lost(
+    place: Any, in_force: InForce, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_force(BoxPolicy, least_shared_read_bytes=0, compiled_read_bytes=0)
+    store = device_stores.BufferedFiles(tmp_path)
+    spec = TableSpec("rows_1", (0, 1), ("x", "y"), (3, 8), frozenset([0]), "int32")
+    cells = np.arange(24, dtype=np.int32).reshape(3, 8)
+    written = list(store.save(spec, cells, [(0, 0), (1, 0), (2, 0)], {}))
+    receipts = [Receipt(spec.name, chunk, nbytes, checksum, 0.0, 0, {}) for chunk, nbytes, checksum in written]
+    found = np.zeros_like(cells)
+    store.load(spec, found, receipts, {})
+    assert found.tobytes() == cells.tobytes()
+    receipts[1] = Receipt(spec.name, (1, 0), receipts[1].nbytes, receipts[1].checksum ^ 1, 0.0, 0, {})
+    with pytest.raises(ChunkLostError) as lost:
+        store.load(spec, found, receipts, {})
+    assert lost.value.chunk == (1, 0)
 
 
 def test_no_more_is_read_ahead_than_twice_what_a_box_may_read(
