@@ -204,8 +204,9 @@ def row_box_phases(
 ) -> Generator[None, None, list[Receipt]]:
     """Task: do a box on the device of this process, as :func:`run_row_box` does, in phases.
 
-    The first begins to read, so that threads read what the next box needs while this one is joined. The last one
-    writes what is small enough to wait for that in the host's memory.
+    The first begins to read, so that threads read what the next box needs while this one is joined. The second joins
+    and writes. Another thread that wrote meanwhile would take the interpreter's lock from the launches of the next box:
+    1.6 GB of rows in 100 boxes took 0.44 s so on an H200, and 0.33 s in one thread.
     """
     from ..rows.device_algebra import entries, table_here
 
@@ -216,17 +217,14 @@ def row_box_phases(
     with closing(box.begun()) as store:
         yield
 
-        def joined() -> list[Receipt] | Any:
+        def done() -> list[Receipt]:
             with own_stream():
                 made = box.made(store, threads)
+                # what fits a chunk is written sooner by NumPy than by a dozen launches
                 few = entries(made).nbytes <= boxes.nbytes // BoxPolicy.current().device_chunk_part
-                return table_here(made) if few else box.written(made)
+                return box.written(table_here(made) if few else made)
 
-        found = _within_memory(boxes, joined)
-    if isinstance(found, list):
-        return found
-    yield
-    return _within_memory(boxes, lambda: box.written(found))
+        return _within_memory(boxes, done)
 
 
 def _within_memory(boxes: RowBoxes[Any], do: Callable[[], R]) -> R:

@@ -68,10 +68,9 @@ def linked(path: Path) -> None:
 @pytest.mark.parametrize("damage", [flipped, shortened, linked, os.unlink])
 @pytest.mark.parametrize("number", range(2 * CHUNKS))
 def test_files_that_python_refuses_are_not_right(
-    written: list[File], folder: Path, damage: object, number: int
+    written: list[File], folder: Path, damage: Callable[[Path], object], number: int
 ) -> None:
     spec, receipt, out = written[number]
-    assert callable(damage)
     damage(Path(str(path_of(folder, spec, receipt.chunk))))
     with pytest.raises(ChunkLostError):
         read_chunk(folder, spec, receipt, out)

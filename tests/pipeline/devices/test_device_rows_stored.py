@@ -191,7 +191,7 @@ def test_a_stopped_run_goes_on_with_and_without_the_device(
         assert {path: path.stat().st_mtime_ns for path in before} == before
 
 
-@pytest.mark.parametrize("phase", [1, 2, 3])
+@pytest.mark.parametrize("phase", [1, 2])
 def test_a_run_that_is_stopped_in_any_phase_goes_on(
     place: Any, in_boxes: None, in_force: InForce, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, phase: int
 ) -> None:
@@ -201,7 +201,7 @@ def test_a_run_that_is_stopped_in_any_phase_goes_on(
     def stops(*args: Any) -> Any:
         calls.append(args[1])
         inner = row_box_phases(*args)
-        for number in range(1, 4):
+        for number in (1, 2):
             if len(calls) > 4 and number == phase:
                 inner.close()
                 raise KeyboardInterrupt
