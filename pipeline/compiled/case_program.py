@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
@@ -174,13 +174,27 @@ class BatchProgram:
 
 @dataclass(frozen=True)
 class BlockAnswer:
-    """Results of a block over the remaining states: ln of the totals, posteriors of shape (cells, cases), and the cases
-    that must be computed alone.
+    """Results of a block over the remaining states.
+
+    Parameters
+    ----------
+    totals : ndarray, (cases,)
+        ln of the totals.
+    beliefs : dict of Target to ndarray, (cells, cases)
+        Posteriors.
+    endangered : ndarray of bool, (cases,)
+        The cases that must be computed alone.
+    rows : ndarray, (cases, all cells), optional
+        The posteriors of all targets side by side.
+    places : mapping of Target to int
+        For each target its first cell in a row.
     """
 
     totals: Array
     beliefs: dict[Target, Array]
     endangered: Array
+    rows: Array | None = None
+    places: Mapping[Target, int] = field(default_factory=dict)
 
 
 def batch_program(

@@ -22,7 +22,7 @@ from ..models.cases import Cases
 from ..models.findings import case_likelihoods, check_log10
 from ..options import Where
 from ..queries.expansion import expanded, loose_log
-from ..results.case_posteriors import CaseMarginals, unanswered
+from ..results.case_posteriors import CaseMarginals, adjacent, unanswered
 from ..runs.pools import DaskPools, serial_pool
 from ..trees.tree import Target
 from .case_program import (
@@ -54,9 +54,10 @@ def answered_cases(
     **options: Unpack[Where],
 ) -> CaseMarginals:
     """Return the results of `answer_cases` as one; blocks are written into place as they come."""
-    whole = unanswered(compiled.model, variables, cases.count)
+    runner = _PosteriorRunner(compiled, findings, cases, variables, whole=True)
+    whole = unanswered(compiled.model, variables, cases.count, runner.arrays)
     if cases.count:
-        for block in answered_blocks(_PosteriorRunner(compiled, findings, cases, variables, whole), options):
+        for block in answered_blocks(runner, options):
             start = block.cases.first - cases.first
             whole.log10_evidence[start : start + block.cases.count] = block.answers.log10_evidence
     return whole
@@ -74,7 +75,7 @@ def answer_cases(
     Findings hold in every case, except findings on variables that the cases observe. The findings of the compiled model
     may be changed meanwhile.
     """
-    runner = _PosteriorRunner(compiled, findings, cases, variables, None)
+    runner = _PosteriorRunner(compiled, findings, cases, variables, whole=False)
     return (block.answers for block in answered_blocks(runner, options))
 
 
@@ -220,7 +221,7 @@ class ByState:
 
 
 class _PosteriorRunner(CaseRunner[_Block]):
-    """Posteriors of variables; they go to arrays of all cases if there are any."""
+    """Posteriors of variables; with ``whole`` they go to arrays of all cases."""
 
     def __init__(
         self,
@@ -228,43 +229,69 @@ class _PosteriorRunner(CaseRunner[_Block]):
         findings: Mapping[int, Array],
         cases: Cases,
         variables: Sequence[int],
-        whole: CaseMarginals | None,
+        *,
+        whole: bool,
     ) -> None:
         super().__init__(compiled, findings, cases)
-        self.variables, self.whole = tuple(variables), whole
+        self.variables, local, dims = tuple(variables), self.network.local, self.model.dims
+        self._direct = {v for v in variables if v in local and len(self.network.domains[v]) == dims[v]}
+        # answers side by side, in the order of the arrays that they go to
+        self._ordered = sorted(variables, key=lambda v: (dims[v], v not in self._direct))
+        self.arrays = adjacent(self.model, self._ordered, cases.count) if whole else {}
 
     @property
     def targets(self) -> list[Target]:
         """The requested variables that are left in the network."""
         local = self.network.local
-        return [(local[v],) for v in self.variables if v in local]
+        return [(local[v],) for v in self._ordered if v in local]
 
     def dressed(self, block: Cases, answer: BlockAnswer | None) -> _Block:
         """Turn a block's answer into posteriors over all states; threads do so at the same time."""
         logs, alone = self.logs(block, answer)
         logs = logs / math.log(10)
-        tables = {v: self._place(v, block) for v in self.variables} if self.whole is not None else {}
-        if answer is not None:
-            for v in self.variables:
-                table = self._table(v, block, answer)
-                if self.whole is None:
-                    tables[v] = table if table.strides[-1] == table.itemsize else np.ascontiguousarray(table)
-                else:
-                    tables[v][:] = table
-            impossible = np.flatnonzero(~np.isfinite(logs))
-            for table in tables.values() if len(impossible) else ():
-                table[impossible] = 0.0
-        elif self.whole is None:
-            tables = {v: np.zeros((block.count, self.model.dims[v])) for v in self.variables}
+        part = slice(block.first - self.cases.first, block.first - self.cases.first + block.count)
+        if self.arrays and answer is not None:
+            for group, array in self.arrays.items():
+                self._fill(group, array[:, part], block, answer)
+        impossible = np.flatnonzero(~np.isfinite(logs))
+        if not self.arrays:
+            tables = {v: self._own_table(v, block, answer) for v in self.variables}
+        elif len(impossible) or alone.any():
+            tables = {v: a[part] for group, array in self.arrays.items() for v, a in zip(group, array, strict=True)}
+        else:  # a thousand views take longer than their cells
+            tables = {}
+        for table in tables.values() if answer is not None and len(impossible) else ():
+            table[impossible] = 0.0
         return _Block(
             block, CaseMarginals(self.model, {self.model.names[v]: t for v, t in tables.items()}, logs), alone
         )
 
-    def _place(self, variable: int, block: Cases) -> Array:
-        """Return where a variable's posteriors belong."""
-        assert self.whole is not None
-        start = block.first - self.cases.first
-        return self.whole[self.model.names[variable]][start : start + block.count]
+    def _fill(self, group: Sequence[int], array: Array, block: Cases, answer: BlockAnswer) -> None:
+        """Write the posteriors of variables with equally many states, (variables, cases, states).
+
+        Variables all of whose states remain come first; if their answers lie side by side, one copy moves them all.
+        """
+        direct = [(self.network.local[v],) for v in group if v in self._direct]
+        states = array.shape[-1]
+        first = answer.places.get(direct[0]) if direct else None
+        together = 0
+        if (
+            answer.rows is not None
+            and first is not None
+            and answer.places[direct[-1]] == first + (len(direct) - 1) * states
+        ):
+            together = len(direct)
+            rows = answer.rows[:, first : first + together * states]
+            array[:together] = rows.reshape(block.count, together, states).transpose(1, 0, 2)
+        for v, table in zip(group[together:], array[together:], strict=True):
+            table[...] = self._table(v, block, answer)
+
+    def _own_table(self, variable: int, block: Cases, answer: BlockAnswer | None) -> Array:
+        """Return a variable's posteriors, (cases, states), in an array whose states are adjacent."""
+        if answer is None:
+            return np.zeros((block.count, self.model.dims[variable]))
+        table = self._table(variable, block, answer)
+        return table if table.strides[-1] == table.itemsize else np.ascontiguousarray(table)
 
     def completed(self, block: _Block) -> _Block:
         """Compute alone what an answer leaves open, and check it."""

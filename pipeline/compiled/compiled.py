@@ -15,7 +15,7 @@ from ..formats.read import GivenModel
 from ..models.cases import Cases, cases_of
 from ..options import Keywords, Where
 from ..public_names import ShortDir, public
-from ..results.case_posteriors import CaseMarginals, unanswered
+from ..results.case_posteriors import CaseMarginals, adjacent, unanswered
 from ..results.labeled_array import LabeledArray
 from .case_run import answer_cases, answered_cases
 from .information import InformedState
@@ -251,7 +251,7 @@ class Compiled(ShortDir, InformedState):
         found = cases if isinstance(cases, Cases) else cases_of(self.model, cases)
         asked = asked_of(self.model, variables, (), False)
         if not found.count:
-            return iter([unanswered(self.model, asked.variables, 0)])
+            return iter([unanswered(self.model, asked.variables, 0, adjacent(self.model, asked.variables, 0))])
         return answer_cases(self, self.findings, found, asked.variables, **options)
 
     @one_at_a_time

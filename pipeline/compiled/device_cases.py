@@ -192,9 +192,11 @@ class CaseProgram:
 
     def _read(self, numbers: Array, alone: Array) -> BlockAnswer:
         """Name what a device answers."""
-        places = zip(self._targets, self.program.targets.tolist(), strict=True)
-        beliefs = {target: numbers[:, place : place + cells].T for target, (_, cells, place, _) in places}
-        return BlockAnswer(numbers[:, -2] + self.program.log_scale, beliefs, alone | (numbers[:, -1] != 0.0))
+        cells = [(place, place + n) for _, n, place, _ in self.program.targets.tolist()]
+        beliefs = {target: numbers[:, a:b].T for target, (a, b) in zip(self._targets, cells, strict=True)}
+        places = {target: a for target, (a, _) in zip(self._targets, cells, strict=True)}
+        alone = alone | (numbers[:, -1] != 0.0)
+        return BlockAnswer(numbers[:, -2] + self.program.log_scale, beliefs, alone, numbers, places)
 
     def _columns(self, block: Cases) -> tuple[tuple[list[int], Array], dict[int, Array], Array]:
         """Return the observations of local variables in the cases, and the cases whose likelihoods range too far."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, groupby, pairwise
+from math import prod
 from typing import Any, ClassVar
 
 import numpy as np
@@ -100,13 +101,26 @@ class CaseMarginals(Mapping[str, Array]):
         return "\n".join([found, *(f"note: {text}" for text in self.notes)])
 
 
-def unanswered(model: Model, variables: Sequence[int], cases: int) -> CaseMarginals:
-    """Return empty arrays for the posteriors of some variables, adjacent in memory; the caller fills them."""
-    sizes = [model.dims[v] for v in variables]
-    ends = np.cumsum([0, *sizes]) * cases
+def adjacent(model: Model, variables: Sequence[int], cases: int) -> dict[tuple[int, ...], Array]:
+    """Return empty arrays for the posteriors of some variables, adjacent in memory; the caller fills them.
+
+    Returns
+    -------
+    dict of tuple of int to ndarray
+        For variables with equally many states, in the given order, one array of shape (variables, cases, states).
+    """
+    ordered = sorted(variables, key=lambda v: model.dims[v])
+    groups = [tuple(group) for _, group in groupby(ordered, key=lambda v: model.dims[v])]
+    shapes = [(len(group), cases, model.dims[group[0]]) for group in groups]
+    ends = [*accumulate((prod(shape) for shape in shapes), initial=0)]
     cells = np.empty(ends[-1])
-    tables = {
-        model.names[v]: cells[start:end].reshape(cases, size)
-        for v, size, (start, end) in zip(variables, sizes, pairwise(ends.tolist()), strict=True)
-    }
-    return CaseMarginals(model, tables, np.empty(cases))
+    parts = [cells[start:end].reshape(shape) for shape, (start, end) in zip(shapes, pairwise(ends), strict=True)]
+    return dict(zip(groups, parts, strict=True))
+
+
+def unanswered(
+    model: Model, variables: Sequence[int], cases: int, arrays: Mapping[tuple[int, ...], Array]
+) -> CaseMarginals:
+    """Return the posteriors that lie in the arrays of :func:`adjacent`."""
+    tables = {v: table for group, array in arrays.items() for v, table in zip(group, array, strict=True)}
+    return CaseMarginals(model, {model.names[v]: tables[v] for v in variables}, np.empty(cases))
