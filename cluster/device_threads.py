@@ -10,6 +10,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from contextvars import copy_context
 from itertools import count, islice
 from typing import Any, Final
@@ -31,6 +32,27 @@ def present_device() -> int:
 def begun_devices() -> int:
     """Return how many GPUs were used in this process, which takes each of them a while the first time."""
     return len(_BEGUN)
+
+
+def begin_beside(devices: int) -> list[threading.Thread]:
+    """Start the first GPUs of this process in threads, while the caller goes on; return the threads.
+
+    A GPU that cannot be started stays as it is: a caller that uses it gets the error.
+    """
+
+    def begin(place: int) -> None:
+        with suppress(Exception):
+            import cupy
+
+            cupy.cuda.Device(place).use()
+            cupy.cuda.runtime.free(0)  # the first call makes the driver's context
+            _BEGUN.add(place)
+
+    waiting = [place for place in range(devices) if place not in _BEGUN]
+    threads = [threading.Thread(target=begin, args=(place,), daemon=True) for place in waiting]
+    for thread in threads:
+        thread.start()
+    return threads
 
 
 class DeviceThreads(ThreadPool):

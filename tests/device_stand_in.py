@@ -389,6 +389,7 @@ class StandIn:
             hostRegister=lambda pointer, nbytes, flags: None,
             hostUnregister=lambda pointer: None,
             getDevice=self.present,
+            free=lambda pointer: None,
             deviceCanAccessPeer=lambda card, other: True,
             deviceEnablePeerAccess=lambda other: None,
             memcpyPeerAsync=lambda to, _, source, __, nbytes, ___: ctypes.memmove(to, source, nbytes),

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Final, NamedTuple, ParamSpec
 
 from numpy.typing import NDArray
 
+from ...cluster.device_threads import begin_beside
 from ...cluster.memory import default_memory_bytes, peak_rss_bytes
 from ...tasks.compiler.numba_parts import unknown_numba
 from ...tasks.incremental.kept_tables import Incremental, KeptTables, loops_are_loaded
@@ -135,6 +136,8 @@ class CompiledState:
                 self.device = GpuPropagation(
                     skeleton.network, plan, self._base, self._hosts, skeleton.fixed, self.resources.memory_bytes
                 )
+                if not self.resources.asked.remote:  # a compiled model is for many questions
+                    begin_beside(self.resources.gpu_count)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Travel without tables, which are made again: compiled loops know theirs by address."""

@@ -83,7 +83,8 @@ def _filled(path: int, flags: int, target: int, nbytes: int) -> bool:
             break
         got += count
     _close(handle)
-    return got == nbytes
+    whole: bool = got == nbytes
+    return whole
 
 
 @njit(nogil=True, cache=True)

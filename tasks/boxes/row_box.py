@@ -37,7 +37,7 @@ from .device_stores import BufferedFiles
 from .sorted_runs import RowRun, blocks_of, keys_name, values_name
 from .stores import ChunkFiles, Key, Store
 
-# Memory factor of the tables that a box has read.
+# Memory factor of the tables that a box of the host has read.
 _INPUT_COPIES: Final = 2
 # Chunks of rows are 1 / this of a task's memory, on the host or on a device, within these bounds.
 _CHUNK_PART: Final = 64
@@ -320,7 +320,8 @@ class _Box(Generic[T]):
                 read += nbytes
             tables[node] = boxes.algebra.within(table, axes, ranges) if node in held else table
             del table
-        room = MemoryAccount(boxes.nbytes - _INPUT_COPIES * read)
+        # on a device, rows that were read are changed in place, and copies of parts are gone before the join
+        room = MemoryAccount(boxes.nbytes - (read if boxes.device else _INPUT_COPIES * read))
         sizes = sizes_within(boxes.sizes, ranges)
         step = boxes.step_of(sizes)
         made = boxes.algebra.resized(sizes).in_room(room).step(step, [tables[i] for i in step.inputs], threads)

@@ -397,9 +397,11 @@ def put_back(part: Relation, keys: Keys, ranges: Ranges) -> Relation:
 
 
 def part_of(keys: Keys, ranges: Ranges) -> Keys:
-    """Return the layout of a table within ranges."""
+    """Return the layout of a table within ranges: most boxes of a step have the same one."""
     own = [ranges.get(v, (0, d)) for v, d in keys.sizes.items()]
-    return Keys(keys.variables, tuple([stop - first for first, stop in own]))
+    asked = "part", keys.variables, tuple([stop - first for first, stop in own])
+    found: Keys = LAYOUTS.get(asked) or _kept(asked, Keys(keys.variables, asked[2]))
+    return found
 
 
 def _origin(keys: Keys, ranges: Ranges) -> Words:

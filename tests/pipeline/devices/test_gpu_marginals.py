@@ -308,6 +308,16 @@ def test_devices_of_this_process_share_the_cases(monkeypatch: pytest.MonkeyPatch
     assert not busy, "who leaves early waits for the blocks that were begun"
 
 
+def test_batches_of_eight_cases_and_more_share_a_program() -> None:
+    device = bucketflow.compile("diagnosis", gpus=1).device
+    assert device is not None
+    targets = device._targets
+    few, program = device._program_for(targets, 3), device._program_for(targets, 8)
+    assert few.program.records.group == 2
+    assert program.program.records.group == 16
+    assert device._program_for(targets, 5000) is program
+
+
 def test_too_little_memory_is_refused_with_both_numbers() -> None:
     with pytest.raises(bucketflow.BudgetError, match=r"needs .* allowed 60 kB"):
         bucketflow.compile(ring(12, domain=20), gpus=1, memory="60kB")
