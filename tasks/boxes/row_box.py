@@ -238,7 +238,9 @@ def _within_memory(boxes: RowBoxes[Any], do: Callable[[], R]) -> R:
             raise
         variables = tuple(dict.fromkeys(v for axes in boxes.step.input_axes for v in axes))
         failure = RowsNoRoomError(variables, 2 * boxes.nbytes, boxes.nbytes)
-    forget_layouts()
+    finally:
+        if not boxes.device:  # boxes of a device wait for Python, and most have the same layouts
+            forget_layouts()
     if boxes.device:
         arrays.free_pools()
     raise failure  # here, where no traceback keeps tables alive
