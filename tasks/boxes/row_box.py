@@ -220,7 +220,7 @@ def row_box_phases(
         def done() -> list[Receipt]:
             with own_stream():
                 made = box.made(store, threads)
-                # what fits a chunk is written sooner by NumPy than by a dozen launches
+                # NumPy writes a result that fits one chunk sooner than a dozen launches do
                 few = entries(made).nbytes <= boxes.nbytes // BoxPolicy.current().device_chunk_part
                 return box.written(table_here(made) if few else made)
 
