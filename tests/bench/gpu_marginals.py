@@ -13,6 +13,9 @@ compares batches of cases.
 With ``--one-shot`` whole answers of ``marginals(model, gpus=1)`` instead, in a process that has answered another model.
 ``first`` plans, ``read again`` finds the plan of a model that was just read again, ``again`` asks the same model.
 ``wanted`` of the last is three times the kernels and 5 ms.
+
+With ``--launches`` whole propagations by other lengths of items and other lanes than the rules choose: what a learnt
+launch could gain at most, if it chose one launch for a whole network.
 """
 
 from __future__ import annotations
@@ -39,8 +42,11 @@ import bucketflow
 from bucketflow.cluster.gpus import gpu_client, visible_gpus
 from bucketflow.pipeline.compiled.compiled import Compiled
 from bucketflow.pipeline.models.model import Function
+from bucketflow.pipeline.plans import message_program
 from bucketflow.pipeline.runs import device_slices
+from bucketflow.tasks.gpu.messages import layout
 from bucketflow.tasks.gpu.messages.propagation import DeviceMessages, MessageProgram, _Cases, _pinned
+from bucketflow.tasks.gpu.messages.tiles import _MESSAGE_SMALL_CELLS, NO_GROUP, tiles_with_lanes
 
 cp = cupy()
 
@@ -172,6 +178,54 @@ def one_shot(names: list[str]) -> None:
     Console(width=120).print(table)
 
 
+LAUNCH_SPACE: dict[str, tuple[float | None, int | None]] = {
+    "rules": (None, None),
+    **{f"items of {us} µs": (us * 1e-6, None) for us in (2, 4, 8, 16)},
+    **{f"{lanes} lanes": (None, lanes) for lanes in (64, 128)},
+    **{f"128 lanes, {us} µs": (us * 1e-6, 128) for us in (4, 8)},
+    "rules again": (None, None),
+}
+"""Least seconds of an item and outputs side by side, as the rules choose if None."""
+
+
+def launches(names: list[str]) -> None:
+    """Print the device's milliseconds of a propagation for each launch, and the gains over all networks."""
+    rule, tiles = layout._MESSAGE_ITEM_SECONDS, layout.message_tiles
+    found: dict[str, list[float]] = {launch: [] for launch in LAUNCH_SPACE}
+    for name in names or ONE_SHOT:
+        expected = None
+        for launch, (item_seconds, lanes) in LAUNCH_SPACE.items():
+            message_program._LAID_OUT.forget()
+            message_program._PROGRAMS.forget()
+            layout._MESSAGE_ITEM_SECONDS = item_seconds or rule  # type: ignore[misc]
+            if lanes is not None:
+
+                def wide(axes: Any, seconds: float, group: Any = NO_GROUP, lanes: int = lanes) -> Any:
+                    large = group is NO_GROUP and axes.cells * len(axes.strides) > _MESSAGE_SMALL_CELLS
+                    return tiles_with_lanes(axes, seconds, lanes) if large else tiles(axes, seconds, group)
+
+                layout.message_tiles = wide
+            try:
+                gpu = bucketflow.compile(load(name), gpus=1)
+                posteriors = gpu.marginals()
+            finally:
+                layout._MESSAGE_ITEM_SECONDS, layout.message_tiles = rule, tiles  # type: ignore[misc]
+            expected = expected or posteriors
+            assert difference(posteriors, expected) < 1e-9
+            assert gpu.device is not None
+            single = gpu.device._device._single
+            assert single is not None
+            found[launch].append(seconds(lambda s=single: s.graph.launch(cp.cuda.get_current_stream()), 50))
+            items = len(gpu.device._program.records.items)
+            print(f"{name} {launch}: {1e3 * found[launch][-1]:.3f} ms, {items} items", flush=True)
+    for launch, times in found.items():
+        gains = np.array(found["rules"]) / times
+        mean = float(np.exp(np.log(gains).mean()))
+        print(
+            f"{launch:20s} gain {sum(found['rules']) / sum(times):.3f} in sum, {mean:.3f} mean, {gains.min():.3f} least"
+        )
+
+
 def random_cases(model: bucketflow.Model, count: int) -> dict[str, Any]:
     """Half of the leaves observed in every case, in states of 30 samples."""
     rng = np.random.default_rng(11)
@@ -261,7 +315,11 @@ def main() -> None:
     parser.add_argument("--counts")
     parser.add_argument("--cluster", action="store_true")
     parser.add_argument("--one-shot", action="store_true")
+    parser.add_argument("--launches", action="store_true")
     chosen = parser.parse_args()
+    if chosen.launches:
+        launches(chosen.names)
+        return
     if chosen.one_shot:
         one_shot(chosen.names)
         return
