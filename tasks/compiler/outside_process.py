@@ -9,7 +9,6 @@ import io
 import os
 import pickle
 import select
-import subprocess
 import sys
 import weakref
 from collections.abc import Iterator, Mapping
@@ -17,9 +16,12 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from .working_time import count_outside
+
+if TYPE_CHECKING:
+    import subprocess
 
 # Seconds between two looks at the clock, and at the reasons to end a time slice.
 _LOOK_SECONDS: Final = 0.02
@@ -61,6 +63,8 @@ class OutsideProcess:
     """
 
     def __init__(self, program: str, package: str, memory_bytes: int, job: Mapping[str, Any]) -> None:
+        import subprocess
+
         import psutil
 
         child = self._child = subprocess.Popen(
