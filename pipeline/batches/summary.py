@@ -13,6 +13,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ...storage.batch_folder import BatchDir
 from ...storage.files import Place
 from ..drawings.html import shown_rows
@@ -258,5 +260,27 @@ def _parquet(lines: Iterator[Mapping[str, Any]], columns: Mapping[str, type]) ->
     written = io.BytesIO()
     with pyarrow.parquet.ParquetWriter(written, schema) as writer:
         while part := list(islice(lines, _GROUP_LINES)):
-            writer.write_table(pyarrow.Table.from_pylist(part, schema=schema))
+            arrays = [_column([line.get(name) for line in part], kind, kinds) for name, kind in columns.items()]
+            writer.write_table(pyarrow.Table.from_arrays(arrays, schema=schema))
     return written.getvalue()
+
+
+def _column(cells: Sequence[Any], kind: type, kinds: Mapping[type, Any]) -> Any:
+    """Return an array of pyarrow with some cells, where None is missing.
+
+    The array is made from bytes: from Python values, pyarrow imports pandas if it is installed, which takes longer than
+    a small batch.
+    """
+    import pyarrow
+
+    there = np.array([cell is not None for cell in cells])
+    found = np.packbits(there, bitorder="little")
+    if kind is str:
+        texts = [b"" if cell is None else cell.encode() for cell in cells]
+        ends = np.cumsum([0, *map(len, texts)], dtype=np.int32)
+        parts = [found, ends, b"".join(texts)]
+    elif kind is bool:
+        parts = [found, np.packbits([bool(cell) for cell in cells], bitorder="little")]
+    else:
+        parts = [found, np.array([0 if cell is None else cell for cell in cells], np.dtype(kind))]
+    return pyarrow.Array.from_buffers(kinds[kind], len(cells), [pyarrow.py_buffer(part) for part in parts])
