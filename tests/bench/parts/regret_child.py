@@ -31,6 +31,8 @@ _DYING_SECONDS = 10
 _SIZED = {"mmap": "partition", "samples": "partition", "best": "optimum", "cases": "marginals"}
 #: What is asked for: draws, assignments in order, cases of one model.
 _DRAWS, _LISTED, _CASES = 1000, 10, 20
+#: Characters of the reason that a question was refused.
+_WHY = 200
 #: Nominal seconds of the search for a tree that says how many cells a sweep has.
 _SEARCHED_SECONDS = 1.0
 
@@ -72,7 +74,7 @@ def _answer(model: bucketflow.Model, asked: dict[str, Any]) -> dict[str, Any]:
     try:
         return _ASKED.get(asked["query"], _one)(model, asked, options, options.pop("by", ""))
     except BucketflowError as error:
-        return {"end": "refused", "why": str(error)[:200]}
+        return {"end": "refused", "why": str(error)[:_WHY]}
 
 
 def _one(model: bucketflow.Model, asked: dict[str, Any], options: dict[str, Any], by: str) -> dict[str, Any]:
@@ -144,7 +146,10 @@ def _cases(model: bucketflow.Model, asked: dict[str, Any], options: dict[str, An
         with TemporaryDirectory() as folder:
             bucketflow.batch(rows, folder, **options)
             lines = (Path(folder) / "results.jsonl").read_text().splitlines()
-            found = [json.loads(line)["answer"]["log10_evidence"] or -math.inf for line in lines]
+        records = [json.loads(line) for line in lines]
+        if without := [each for each in records if each["status"] != "answered"]:
+            return {"end": without[0]["status"], "why": without[0]["message"][:_WHY]}
+        found = [each["answer"]["log10_evidence"] or -math.inf for each in records]
     return {"end": "answered", "value": float(sum(value for value in found if math.isfinite(value)))}
 
 
