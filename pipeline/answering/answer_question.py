@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
@@ -188,13 +189,16 @@ def with_planned_sweep(strategy: Strategy, question: Question, options: Options,
     return strategy.repriced(SWEEP, price)
 
 
-def is_searched(question: Question, options: Options, effort: ProofOptions) -> bool:
+def is_searched(strategy: Strategy) -> bool:
     """Whether a search of clauses may answer, and no tree makes a sweep as short as the time slices of the search."""
-    strategy = strategy_before(question, options, effort)
-    sweep = next((offer.price for offer in strategy.offers if offer.engine == SWEEP), None)
     longest = POLICY.most_saved * POLICY.patience_seconds
-    is_hopeless = sweep is None or (sweep.known and sweep.seconds > longest)
-    return is_hopeless and not {"search", "circuit"}.isdisjoint(strategy.engines)
+    return unplanned_seconds(strategy) > longest and not {"search", "circuit"}.isdisjoint(strategy.engines)
+
+
+def unplanned_seconds(strategy: Strategy) -> float:
+    """Return the predicted seconds of the sweep of a strategy; infinite if no sweep is possible."""
+    sweep = next((offer.price for offer in strategy.offers if offer.engine == SWEEP), None)
+    return math.inf if sweep is None else sweep.seconds if sweep.known else 0.0
 
 
 def is_bounded(question: Question, options: Options, effort: ProofOptions) -> bool:

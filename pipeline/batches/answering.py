@@ -6,24 +6,32 @@ import logging
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from ...cluster.memory import default_memory_bytes
 from ..answering.answer_question import solved
-from ..answering.engines.strategy_policy import POLICY
 from ..circuits.circuit_model import Circuit, one_case
 from ..compiled.compiled import Compiled
 from ..errors import BucketflowError, BudgetError, StoppedError
-from ..gates.traced_circuit import TracedCircuit
-from ..models.model import Model
+from ..models.cases import joined_cases
 from ..options import Options
-from ..preprocessing.preprocess import reduce_model
+from ..results.case_posteriors import CaseMarginals
 from ..results.posteriors import Marginals
 from ..results.result import Result
-from .models import BatchPolicy, compiled_of_row, effort_of, evidence_of_row, model_of_row, options_of, question_of_row
+from .models import (
+    BatchPolicy,
+    circuit_of_row,
+    compiled_of_row,
+    effort_of,
+    evidence_of_row,
+    model_of_row,
+    options_of,
+    question_of_row,
+)
 from .pricing import PricedRow, wrong
 
 _LOG = logging.getLogger(__name__)
@@ -37,7 +45,7 @@ def answered(pack: Sequence[PricedRow], options: Options) -> list[dict[str, Any]
     """
     if options.memory is None and pack[0].price.kind == "small":
         options = replace(options, memory=default_memory_bytes())  # looking takes as long as a small question
-    compiled = compiled_for(pack, options) or circuit_for(pack, options)
+    compiled = circuit_for(pack, options) or compiled_for(pack, options)
     records: list[dict[str, Any]] = []
     for asked in pack:
         records.append(answered_one(asked, options, compiled))
@@ -48,34 +56,71 @@ def answered(pack: Sequence[PricedRow], options: Options) -> list[dict[str, Any]
 
 def compiled_for(pack: Sequence[PricedRow], options: Options, before: int = 0) -> Compiled | None:
     """Compile the model of a pack that asks for its marginals or its partition function several times, counting the
-    questions that were asked before.
+    questions that were asked before and those of other packs.
     """
-    wanted = [asked.row for asked in pack if _is_compiled(asked)]
+    wanted = [asked for asked in pack if _is_compiled(asked)]
+    rows = max(before + len(wanted), *(asked.alike for asked in wanted)) if wanted else 0
     try:
-        if not wanted or before + len(wanted) < BatchPolicy.current().compiled_rows:
+        if rows < BatchPolicy.current().compiled_rows or model_of_row(wanted[0].row, options).kind == "cost":
             return None
-        if model_of_row(wanted[0], options).kind == "cost":
-            return None
-        return compiled_of_row(wanted[0], options)
+        compiled = compiled_of_row(wanted[0].row, options)
+        compiled.expected = rows - before
+        return compiled
     except BucketflowError:  # all messages together do not fit
         return None
 
 
-def circuit_for(pack: Sequence[PricedRow], options: Options) -> Circuit | None:
-    """Build a circuit for a pack of marginals that only a search may answer, if it is complete within the first time
-    slices that its rows would have.
-    """
-    rows = [asked.row for asked in pack if asked.price.kind == "searched" and asked.row.query == "marginals"]
-    if len(rows) < BatchPolicy.current().compiled_rows:
+def circuit_for(pack: Sequence[PricedRow], options: Options) -> PackCircuit | None:
+    """Build a circuit for a pack of marginals, if it is complete within its time slice and quicker than other ways."""
+    rows = [asked for asked in pack if asked.row.query == "marginals" and asked.price.kind in ("small", "searched")]
+    if not rows:
+        return None
+    each = rows[0].price.seconds if rows[0].price.kind == "small" else None
+    if each is not None and options.gpus is not None:
         return None
     try:
-        model = replace(model_of_row(rows[0], options), evidence={})
-        network = reduce_model(model, "partition", {}, range(len(model.dims)))
-        making = TracedCircuit(network, options_of(rows[0], options))
-        graph = making.run(len(rows) * POLICY.lengths["circuit"].first_seconds) if making.suits else None
-    except BucketflowError:  # it does not fit
+        if model_of_row(rows[0].row, options).kind == "cost":
+            return None
+        circuit = circuit_of_row(rows[0].row, options, max(len(rows), rows[0].alike), each)
+    except BucketflowError:
         return None
-    return None if graph is None else Circuit(graph)
+    return None if circuit is None else PackCircuit(circuit, rows, options)
+
+
+@dataclass
+class PackCircuit:
+    """A circuit with the rows of a pack, which it answers together.
+
+    Parameters
+    ----------
+    circuit : Circuit
+    rows : sequence of PricedRow
+    options : Options
+    """
+
+    circuit: Circuit
+    rows: Sequence[PricedRow]
+    options: Options
+
+    def answer(self, asked: PricedRow) -> Marginals:
+        """Return the posteriors of one row."""
+        found, seconds = self._found
+        k = next(k for k, one in enumerate(self.rows) if one.key == asked.key)
+        model, log10 = model_of_row(asked.row, self.options), float(found.log10_evidence[k])
+        told = {"run": seconds / len(self.rows)}
+        if log10 == -math.inf:
+            return Marginals(model, "infeasible", log10_evidence=log10, seconds=told)
+        tables = {name: np.asarray(table[k]) for name, table in found.tables.items()}
+        return Marginals(model, "ok", tables=tables, log10_evidence=log10, seconds=told)
+
+    @cached_property
+    def _found(self) -> tuple[CaseMarginals, float]:
+        """The posteriors of all rows, and the seconds that they took."""
+        start, rows = time.perf_counter(), [asked.row for asked in self.rows]
+        models = [model_of_row(row, self.options) for row in rows]
+        cases = [one_case(model, evidence_of_row(model, row)) for model, row in zip(models, rows, strict=True)]
+        found = self.circuit.marginals(joined_cases(cases))
+        return found, time.perf_counter() - start
 
 
 def _is_compiled(asked: PricedRow) -> bool:
@@ -83,7 +128,7 @@ def _is_compiled(asked: PricedRow) -> bool:
     return asked.row.query in _COMPILED and asked.price.kind == "small" and not asked.row.named
 
 
-def answered_one(asked: PricedRow, options: Options, compiled: Compiled | Circuit | None) -> dict[str, Any]:
+def answered_one(asked: PricedRow, options: Options, compiled: Compiled | PackCircuit | None) -> dict[str, Any]:
     """Return the record of a row, with its error if it fails."""
     start, row = time.perf_counter(), asked.row
     try:
@@ -121,29 +166,18 @@ def _stopped(why: str, asked: PricedRow) -> dict[str, Any]:
     return {"status": "stopped", "message": why, "exit_code": 4, "stops": asked.stops + 1}
 
 
-def answer_row(asked: PricedRow, options: Options, compiled: Compiled | Circuit | None) -> Result | Marginals:
+def answer_row(asked: PricedRow, options: Options, compiled: Compiled | PackCircuit | None) -> Result | Marginals:
     """Answer a row's query, with its compiled model or circuit if it has one; errors are those of `solved`."""
     row, price = asked.row, asked.price
     model = model_of_row(row, options)
-    if isinstance(compiled, Circuit):
-        return _evaluated(compiled, model, evidence_of_row(model, row))
-    if compiled is not None and _is_compiled(asked):
+    if isinstance(compiled, PackCircuit) and asked in compiled.rows:
+        return compiled.answer(asked)
+    if isinstance(compiled, Compiled) and _is_compiled(asked):
         return _asked_again(compiled, row.query, evidence_of_row(model, row))
     chosen = options_of(row, options, workdir=asked.folder)
     if price.order and asked.folder is None:
         chosen = replace(chosen, order=price.order, order_time=None)
     return solved(question_of_row(model, row), chosen, effort_of(row))
-
-
-def _evaluated(circuit: Circuit, model: Model, evidence: Mapping[str, Any] | None) -> Marginals:
-    """Return the marginals of a model given evidence, by its circuit."""
-    start = time.perf_counter()
-    found = circuit.marginals(one_case(model, evidence))
-    log10, seconds = float(found.log10_evidence[0]), {"run": time.perf_counter() - start}
-    if log10 == -math.inf:
-        return Marginals(model, "infeasible", log10_evidence=log10, seconds=seconds)
-    tables = {name: np.asarray(table[0]) for name, table in found.tables.items()}
-    return Marginals(model, "ok", tables=tables, log10_evidence=log10, seconds=seconds)
 
 
 def _asked_again(compiled: Compiled, query: str, evidence: Mapping[str, Any] | None) -> Result | Marginals:

@@ -69,7 +69,8 @@ def packs(asked: Iterable[PricedRow], width: int) -> list[list[PricedRow]]:
         return a.row.model, a.row.query, str(a.row.settings)
 
     for _, group in groupby(sorted(small, key=alike), key=alike):
-        made += _filled(list(group), limit)
+        rows = list(group)
+        made += _filled([replace(a, alike=len(rows) // width) for a in rows], limit)
     return sorted(made, key=lambda pack: -ordered_sum(map(_seconds, pack)))
 
 

@@ -3,24 +3,32 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from os.path import isfile
 from threading import Lock
+from time import thread_time
 from typing import Any, Generic, TypeVar
 
 from ...tasks.steps.policy import Policy
+from ..answering.engines.strategy_policy import POLICY
+from ..answering.engines.sum_engines import searching_price
 from ..answering.question import Question, question_of, split_evidence
 from ..api.solve import load
+from ..circuits.circuit_model import Circuit
 from ..compiled.compiled import Compiled, compile_model
+from ..errors import BudgetError
 from ..examples import file_or_example
 from ..formats.read import evidence_of, variables_of
+from ..gates.traced_circuit import TracedCircuit
 from ..models.model import Model
 from ..models.option_rows import COLUMN_ROWS, PROOF
 from ..options import Options, ProofOptions, parse_size
+from ..preprocessing.preprocess import reduce_model
 from .manifest import Row, hash_of
 
 
@@ -57,22 +65,25 @@ class RecentValues(Generic[T]):
 
     def __init__(self, limit_bytes: Callable[[], int]):
         self._limit_bytes = limit_bytes
-        self._values: OrderedDict[Hashable, tuple[T, int]] = OrderedDict()
+        self._values: OrderedDict[Hashable, tuple[T, Callable[[T], int]]] = OrderedDict()
         self._lock = Lock()
 
     def get(self, key: Hashable, make: Callable[[], T], size: Callable[[T], int]) -> T:
-        """Return the value of a key, made now if it is not there."""
+        """Return the value of a key, made now if it is not there; its size may grow."""
         with self._lock:
             found = self._values.get(key)
         if found is None:
             made = make()
-            found = made, size(made)
+            found = made, size
         with self._lock:
             found = self._values.setdefault(key, found)  # another thread may have made it meanwhile
             self._values.move_to_end(key)
-            while len(self._values) > 1 and sum(nbytes for _, nbytes in self._values.values()) > self._limit_bytes():
+            while len(self._values) > 1 and self._nbytes() > self._limit_bytes():
                 self._values.popitem(last=False)
         return found[0]
+
+    def _nbytes(self) -> int:
+        return sum(size(value) for value, size in self._values.values())
 
 
 def _limit_bytes() -> int:
@@ -81,6 +92,7 @@ def _limit_bytes() -> int:
 
 _models: RecentValues[Model] = RecentValues(_limit_bytes)
 _compiled: RecentValues[Compiled] = RecentValues(_limit_bytes)
+_circuits: RecentValues[_CircuitAttempt] = RecentValues(_limit_bytes)
 
 
 def model_of_row(row: Row, options: Options) -> Model:
@@ -109,12 +121,95 @@ def compiled_of_row(row: Row, options: Options) -> Compiled:
     """Return the model of a row, compiled for many questions, without evidence of its own."""
 
     def compiled() -> Compiled:
-        return compile_model(replace(model_of_row(row, options), evidence={}), memory=options.memory, threads=1)
+        memory = options_of(row, options).memory
+        return compile_model(replace(model_of_row(row, options), evidence={}), memory=memory, threads=1)
 
     def size(found: Compiled) -> int:
         return int(found.model.nbytes) + (found.plan.peak_bytes if found.plan else 0)
 
-    return _compiled.get(_key(row), compiled, size)
+    return _compiled.get((*_key(row), row.memory), compiled, size)
+
+
+@dataclass
+class _CircuitAttempt:
+    """The circuit of a model, or the nominal seconds after which it was not complete."""
+
+    circuit: Circuit | None = None
+    seconds: float = 0.0
+    lock: Any = field(default_factory=Lock)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the circuit."""
+        return 0 if self.circuit is None else int(self.circuit.graph.nbytes)
+
+
+def circuit_seconds(count: int, each: float | None, compiling: float) -> float:
+    """Return the nominal seconds in which a circuit for some rows has to be complete; 0 if none is tried.
+
+    A circuit has no price before it is complete. If its time slice is over before, that time is lost. The time slice
+    therefore grows with the square root of the number of rows: it is a tenth of the time of 25 rows, and a hundredth
+    of that of 2,500.
+
+    Parameters
+    ----------
+    count : int
+        Rows about the model.
+    each : float or None
+        Predicted seconds of a row in another way; None if only a search may answer.
+    compiling : float
+        Seconds in which the loops of the search are compiled first.
+
+    Examples
+    --------
+    >>> circuit_seconds(25, 0.4, 0.0), circuit_seconds(25, 0.01, 0.0), circuit_seconds(8, None, 0.0)
+    (1.0, 0.0, 2.0)
+    """
+    first = POLICY.lengths["circuit"].first_seconds
+    if count < BatchPolicy.current().compiled_rows:
+        return 0.0
+    if each is None:  # each row would have the first time slice by itself
+        return min(count * first, POLICY.patience_seconds)
+    seconds = min(POLICY.share * each * math.sqrt(count) - compiling, POLICY.patience_seconds)
+    return seconds if seconds >= POLICY.short_search_seconds else 0.0
+
+
+def circuit_of_row(row: Row, options: Options, count: int, each: float | None) -> Circuit | None:
+    """Return a circuit of the model of a row without evidence; None if it is not complete within its time slice.
+
+    Parameters
+    ----------
+    row : Row
+    options : Options
+    count : int
+        Rows about the model.
+    each : float or None
+        Predicted seconds of a row in another way, which the evaluation of a case must not exceed; None if only a search
+        may answer.
+    """
+    seconds = circuit_seconds(count, each, 0.0 if each is None else searching_price().compiling_seconds)
+    attempt = _circuits.get((*_key(row), row.memory), _CircuitAttempt, lambda found: found.nbytes)
+    with attempt.lock:
+        if attempt.circuit is None and seconds > attempt.seconds:
+            attempt.circuit = _built_circuit(row, options, seconds, math.inf if each is None else each)
+            attempt.seconds = seconds
+        return attempt.circuit
+
+
+def _built_circuit(row: Row, options: Options, seconds: float, each: float) -> Circuit | None:
+    """Build a circuit within nominal seconds, and evaluate one case; None if either takes too long."""
+    model = replace(model_of_row(row, options), evidence={})
+    network = reduce_model(model, "partition", {}, range(len(model.dims)))
+    making = TracedCircuit(network, options_of(row, options))
+    try:
+        graph = making.run(seconds) if making.suits else None
+    except BudgetError:
+        return None
+    if graph is None:
+        return None
+    circuit, start = Circuit(graph), thread_time()
+    circuit.marginals()
+    return circuit if thread_time() - start <= each else None
 
 
 def question_of_row(model: Model, row: Row) -> Question:

@@ -14,7 +14,7 @@ from ...cluster.pool import Pool
 from ...storage.batch_folder import BatchDir
 from ...storage.files import Place
 from ...storage.run_folder import FORMAT
-from ..answering.answer_question import is_bounded, is_searched
+from ..answering.answer_question import is_bounded, is_searched, strategy_before, unplanned_seconds
 from ..answering.prepared import Prepared, prepare
 from ..answering.question import Question, question_of
 from ..answering.run_folder import run_folder
@@ -23,9 +23,19 @@ from ..errors import BucketflowError, BudgetError
 from ..local_paths import folder_path
 from ..machine.resources import Resources
 from ..options import Options
+from ..plans.plan import Plan
 from ..trees.tree import elimination_order
 from .manifest import Row, hash_of
-from .models import BatchPolicy, effort_of, model_of_row, options_of, question_key, question_of_row
+from .models import (
+    BatchPolicy,
+    circuit_of_row,
+    compiled_of_row,
+    effort_of,
+    model_of_row,
+    options_of,
+    question_key,
+    question_of_row,
+)
 
 # A sweep that may not end in time is cut into pieces that are stored, each of one part in this many of the time.
 _TIME_PIECES: Final = 8
@@ -109,6 +119,8 @@ class PricedRow:
         Seconds after which it was, or is likely to be.
     question : str
         Hash of the parsed question; empty if it is not parsed yet.
+    alike : int
+        Number of small rows about the same model and query that one worker answers, about; they are several packs.
     """
 
     row: Row
@@ -118,6 +130,7 @@ class PricedRow:
     stops: int = 0
     slot: float | None = None
     question: str = ""
+    alike: int = 1
 
 
 def wrong(error: BucketflowError) -> Price:
@@ -137,8 +150,19 @@ def parsed_rows(rows: Sequence[Row], options: Options) -> list[str | Price]:
     return found
 
 
-def shared_price(row: Row, options: Options) -> Price | None:
-    """Task: price a question without evidence, which only makes it smaller; None where each needs its own price."""
+def shared_price(row: Row, options: Options, rows: int = 1) -> Price | None:
+    """Task: price a question without evidence, which only makes it smaller; None where each needs its own price.
+
+    Marginals of several rows are answered by a compiled model if it fits in memory. Its plan is their price, so that
+    no second plan is made.
+
+    Parameters
+    ----------
+    row : Row
+    options : Options
+    rows : int
+        Number of rows that share the price.
+    """
     try:
         model = model_of_row(row, options)
     except BucketflowError as error:
@@ -149,16 +173,40 @@ def shared_price(row: Row, options: Options) -> Price | None:
         question = question_of(free, query, project=row.project, maximize=row.maximize)
         if is_bounded(question, options_of(row, options), effort_of(row)):
             return None
-        if _is_searched(question_of(free, row.query, project=row.project, maximize=row.maximize), row, options):
+        asked = question_of(free, row.query, project=row.project, maximize=row.maximize)
+        if _is_searched(asked, row, options) or _has_circuit(asked, row, options, rows):
             return Price("searched")
+        if (plan := _compiled_plan(row, options, rows)) is not None:
+            return _plan_price(plan, "small")
         prepared = prepare(question, Resources(options_of(row, options)))
     except BucketflowError:
         return None
     return None if _is_large(prepared) else _price(prepared, "small")
 
 
+def _compiled_plan(row: Row, options: Options, rows: int) -> Plan | None:
+    """Return the plan of the compiled model that answers rows; None if each is answered alone, or may be large."""
+    policy = BatchPolicy.current()
+    if row.query != "marginals" or row.named or rows < policy.compiled_rows or options.gpus is not None:
+        return None
+    try:
+        plan = compiled_of_row(row, options).plan
+    except BudgetError:  # all messages together do not fit
+        return None
+    return None if plan is None or plan.seconds > policy.large_seconds else plan
+
+
 def _is_searched(question: Question, row: Row, options: Options) -> bool:
-    return row.query in _SEARCHED and is_searched(question, options_of(row, options), effort_of(row))
+    return row.query in _SEARCHED and is_searched(strategy_before(question, options_of(row, options), effort_of(row)))
+
+
+def _has_circuit(question: Question, row: Row, options: Options, rows: int) -> bool:
+    """Whether a circuit for marginals is complete in a time slice before a sweep is planned."""
+    if row.query != "marginals" or rows < BatchPolicy.current().compiled_rows or options.gpus is not None:
+        return False
+    strategy = strategy_before(question, options_of(row, options), effort_of(row))
+    each = unplanned_seconds(strategy)
+    return "circuit" in strategy.engines and circuit_of_row(row, options, rows, each) is not None
 
 
 def _is_large(prepared: Prepared) -> bool:
@@ -173,7 +221,11 @@ def _price(prepared: Prepared, kind: Kind) -> Price:
     if plan is None:
         return Price(kind)
     order = _order(prepared) if kind == "small" else ()
-    return Price(kind, plan.seconds, plan.peak_bytes, plan.disk_bytes, order, _pieces(prepared))
+    return _plan_price(plan, kind, order)
+
+
+def _plan_price(plan: Plan, kind: Kind, order: tuple[str, ...] = ()) -> Price:
+    return Price(kind, plan.seconds, plan.peak_bytes, plan.disk_bytes, order, _pieces(plan))
 
 
 def _order(prepared: Prepared) -> tuple[str, ...]:
@@ -189,9 +241,8 @@ def _order(prepared: Prepared) -> tuple[str, ...]:
     return tuple(names[v] for v in (*rest, *first))
 
 
-def _pieces(prepared: Prepared) -> int:
+def _pieces(plan: Plan | None) -> int:
     """Return how many parts of a plan leave receipts in a run directory."""
-    plan = prepared.plan
     if plan is None:
         return 1
     return plan.tasks if plan.spill else plan.groups
@@ -222,7 +273,7 @@ def own_price(row: Row, options: Options, folder: str | None, slot: float | None
             return _price(prepared, "small")
         if folder is None or stored:
             return _price(prepared, "large")
-        if slot is not None and _pieces(prepared) == 1 and (large or plan.seconds > slot / 2) and not plan.device:
+        if slot is not None and _pieces(plan) == 1 and (large or plan.seconds > slot / 2) and not plan.device:
             prepared = _in_pieces(prepared, question, options_of(row, options), slot / _TIME_PIECES)
         with run_folder(question, folder_path(folder)) as opened:
             assert opened is not None
@@ -255,7 +306,7 @@ def _in_pieces(whole: Prepared, question: Question, options: Options, seconds: f
         if cut.plan is None or cut.plan.seconds > max(_PIECE_OVERHEAD_RATIO * whole.plan.seconds, _PIECE_FREE_SECONDS):
             break
         found = cut
-        if cut.plan.seconds <= seconds * _pieces(cut):
+        if cut.plan.seconds <= seconds * _pieces(cut.plan):
             break
     return found
 
@@ -289,7 +340,7 @@ class Pricing:
         until = time.perf_counter() + seconds
         groups = {key: list(rows) for key, rows in groupby(sorted(waiting, key=_alike), key=self._group_key)}
         unknown = [key for key, rows in groups.items() if len(rows) > 1 and key not in self._known]
-        calls = ((groups[key][0].row, self.options) for key in unknown)
+        calls = ((groups[key][0].row, self.options, len(groups[key])) for key in unknown)
         for key, price in _until(until, unknown, pool.stream(shared_price, calls)):
             self._keep(key, price)
             self.tell("pricing", row=groups[key][0].row)

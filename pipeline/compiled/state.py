@@ -92,6 +92,8 @@ class CompiledState:
         Held by the thread that asks or changes anything.
     better : BetterPlans or None
         Searches for better plans beside the answers, where it is asked to.
+    expected : int
+        Number of further questions that the caller expects to ask; 0 if it is unknown.
     """
 
     def __init__(self, skeleton: Skeleton, options: Options, *, background: bool = False) -> None:
@@ -118,6 +120,8 @@ class CompiledState:
         self._sound = True
         self._next: tuple[Skeleton, Mapping[int, Scaled], KeptTables] | None = None
         self._share_run = 1.0
+        self._propagations = 0
+        self.expected: int = 0
         self._priced: tuple[Plan | None, float] = None, 0.0
         self._fresh_seconds: dict[Hashable, float] = {}
         self.device: GpuPropagation | None = None
@@ -361,6 +365,7 @@ class CompiledState:
             tables.refresh(nodes, threads)
             found = self._read(dict(zip(targets, nodes, strict=True)))
             self._change_pace()
+        self.expected = max(self.expected - 1, 0)
         self._sound = True
         self._share_run = (tables.computed - before) / len(plan.steps)
         self._look_for_better(tables.computed - before)
@@ -380,14 +385,15 @@ class CompiledState:
         }
 
     def _change_pace(self) -> None:
-        """Turn to compiled loops once as much time was spent without them as it takes to load them."""
+        """Turn to compiled loops once as much time was spent without them as it takes to load them, or as soon as the
+        expected questions would take as long.
+        """
         tables, plan = self._tables, self.plan
-        if (
-            tables is not None
-            and plan is not None
-            and not tables.compiled
-            and tables.seconds > CompiledPolicy.current().loading_seconds
-        ):
+        if tables is None or plan is None or tables.compiled:
+            return
+        self._propagations += 1
+        coming = (self.expected - 1) * tables.seconds / self._propagations
+        if max(tables.seconds, coming) > CompiledPolicy.current().loading_seconds:
             self._tables = kept_tables(plan, tables.copies(self._base), True)
             self._tables.restore(tables.current())
 

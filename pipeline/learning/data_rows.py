@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ..errors import BudgetError, FormatError, ModelError, format_bytes
 from ..examples import file_or_example
 from ..formats.case_files import line_of_case, read_cases
-from ..models.cases import Cases, cases_of
+from ..models.cases import Cases, cases_of, joined_cases
 from ..models.findings import named_findings
 from ..models.model import Model
 
@@ -85,7 +85,7 @@ def rows_of(model: Model, data: Any, memory_bytes: int) -> DataRows:
         cases = data
     elif isinstance(data, str | os.PathLike):
         source = os.fspath(file_or_example(data))
-        cases = _joined(list(_within(read_cases(source, model), memory_bytes)))
+        cases = joined_cases(list(_within(read_cases(source, model), memory_bytes)))
     else:
         cases = cases_of(model, named_findings(data) if hasattr(data, "name") else data)
     if not cases.count:
@@ -107,21 +107,6 @@ def _within(chunks: Iterable[Cases], memory_bytes: int) -> Iterator[Cases]:
                 "--memory, or fewer rows"
             )
         yield chunk
-
-
-def _joined(chunks: list[Cases]) -> Cases:
-    """Return chunks of a file as one. A column that is soft in one chunk becomes soft in all."""
-    columns = {}
-    for v in chunks[0].columns:
-        parts = [chunk.columns[v] for chunk in chunks]
-        size = max((part.shape[1] for part in parts if part.ndim > 1), default=0)
-        columns[v] = np.concatenate([_soft(part, size) if size and part.ndim == 1 else part for part in parts])
-    return Cases(sum(chunk.count for chunk in chunks), columns)
-
-
-def _soft(column: Array, size: int) -> Array:
-    """Turn states into likelihoods."""
-    return np.where((column < 0)[:, None], 1.0, column[:, None] == np.arange(size)).astype(np.float64)
 
 
 def group_rows(cases: Cases, source: str = "") -> DataRows:

@@ -81,6 +81,21 @@ def cases_of(model: Model, cases: Any) -> Cases:
     )
 
 
+def joined_cases(chunks: Sequence[Cases]) -> Cases:
+    """Return several chunks of cases as one. A column that is soft in one chunk becomes soft in all."""
+    columns = {}
+    for v in dict.fromkeys(v for chunk in chunks for v in chunk.columns):
+        parts = [chunk.columns[v] if v in chunk.columns else np.full(chunk.count, -1) for chunk in chunks]
+        size = max((part.shape[1] for part in parts if part.ndim > 1), default=0)
+        columns[v] = np.concatenate([_soft(part, size) if size and part.ndim == 1 else part for part in parts])
+    return Cases(sum(chunk.count for chunk in chunks), columns)
+
+
+def _soft(column: Array, size: int) -> Array:
+    """Turn states into likelihoods."""
+    return np.where((column < 0)[:, None], 1.0, column[:, None] == np.arange(size)).astype(np.float64)
+
+
 def _length(name: str, column: Any) -> int:
     if isinstance(column, Sized) and not isinstance(column, str) and getattr(column, "shape", None) != ():
         return len(column)

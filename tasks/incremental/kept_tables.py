@@ -45,7 +45,7 @@ class KeptTables(ABC):
     computed : int
         Steps that were run so far.
     seconds : float
-        Time that they took.
+        CPU time of the calling thread that they took.
     """
 
     compiled: bool
@@ -109,9 +109,9 @@ class KeptTables(ABC):
 
     def refresh(self, wanted: Iterable[int], threads: int = 1) -> None:
         """Compute the stale tables among ``wanted`` and among the tables that they need."""
-        start = time.perf_counter()
+        start = time.thread_time()
         self._refresh(self._needed(tuple(wanted)), threads)
-        self.seconds += time.perf_counter() - start
+        self.seconds += time.thread_time() - start
 
     @abstractmethod
     def _set_up(self, leaves: Mapping[int, Scaled]) -> None:

@@ -18,7 +18,7 @@ import pytest
 
 import bucketflow
 from bucketflow.cluster.connect import local_client
-from bucketflow.pipeline.answering.answer_question import is_searched
+from bucketflow.pipeline.answering.answer_question import is_searched, strategy_before
 from bucketflow.pipeline.answering.question import question_of
 from bucketflow.pipeline.batches import answering, pricing
 from bucketflow.pipeline.batches.batch import packs
@@ -382,7 +382,7 @@ def test_only_sweeps_that_no_tree_makes_short_are_left_to_a_search(tmp_path: Pat
     for name, searched in (("random", True), ("chain", False)):
         model = bucketflow.load(tmp_path / f"{name}.cnf")
         for query in ("count", "marginals"):
-            assert is_searched(question_of(model, query), Options(), ProofOptions()) is searched
+            assert is_searched(strategy_before(question_of(model, query), Options(), ProofOptions())) is searched
 
 
 def test_what_is_kept_stays_within_its_limit() -> None:
