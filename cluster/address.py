@@ -20,6 +20,8 @@ NOTICE_SECONDS = 1.0
 _SCHEMES = ("tcp", "tls", "ucx", "ws", "wss")
 # A scheduler that listens answers within this.
 ANSWER_SECONDS = 5.0
+# A scheduler that answered before is gone if it does not answer within this.
+GONE_SECONDS = 2.0
 _PAUSE_SECONDS = 0.1
 
 

@@ -11,7 +11,7 @@ from itertools import islice
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
-from .address import ClusterLostError, WorkersDiedError, connected, disconnected
+from .address import GONE_SECONDS, ClusterLostError, WorkersDiedError, connected, disconnected
 from .admission import Admission
 from .logs import log_on_workers
 from .pool import Call, LabelOf, Node, ReadyTasks, TaskLabel, in_a_row
@@ -127,8 +127,6 @@ _ANY_SIZE = "1 PiB"
 
 # How long the number of workers is taken for granted.
 _FRESH_SECONDS = 1.0
-# A scheduler that is gone is noticed beside a question to it.
-_ANSWER_SECONDS = 2.0
 
 
 class DaskPool:
@@ -192,7 +190,7 @@ class DaskPool:
         """Return how many tasks each worker runs at the same time, by address."""
         while True:
             with connected(self.client), suppress(TimeoutError):
-                found = self.client.nthreads(callback_timeout=_ANSWER_SECONDS)
+                found = self.client.nthreads(callback_timeout=GONE_SECONDS)
                 return {address: int(found[address]) for address in self._chosen(self._admitted(found))}
 
     def _admitted(self, addresses: Collection[str]) -> Collection[str]:

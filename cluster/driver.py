@@ -14,11 +14,12 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
+from .address import GONE_SECONDS
+
 #: Priority of a task that drives a run. It starts immediately, before tasks that compute, because it mostly waits.
 FIRST = 1_000_000
 _GLANCE_SECONDS = 0.25
 _PAUSE_SECONDS = 0.01
-_ANSWER_SECONDS = 2.0
 
 _here = threading.local()
 
@@ -54,7 +55,7 @@ def failure_of(client: Any, key: str) -> str:
 
     if _state(client, key) != "erred":
         return ""
-    error = Future(key, client).exception(timeout=_ANSWER_SECONDS)
+    error = Future(key, client).exception(timeout=GONE_SECONDS)
     return f"{type(error).__name__}: {error}"
 
 
@@ -160,7 +161,7 @@ class Driver:
 
 def _is_asked_to_stop(client: Any, key: str) -> bool:
     try:
-        return bool(client.sync(client.scheduler.event_is_set, name=_stop_of(key), callback_timeout=_ANSWER_SECONDS))
+        return bool(client.sync(client.scheduler.event_is_set, name=_stop_of(key), callback_timeout=GONE_SECONDS))
     except (TimeoutError, OSError):  # the pool notices that the scheduler is gone
         return False
 
@@ -196,7 +197,7 @@ def worker_address() -> str:
 def cluster_usage(client: Any) -> tuple[int, int]:
     """Return the number of workers and the largest resident size among them, in bytes; zeros if no worker answers."""
     try:
-        known = client.sync(client.scheduler.identity, n_workers=-1, callback_timeout=_ANSWER_SECONDS)
+        known = client.sync(client.scheduler.identity, n_workers=-1, callback_timeout=GONE_SECONDS)
     except Exception:  # a scheduler that is gone ends the run elsewhere, with a sentence
         return 0, 0
     workers = known["workers"].values()

@@ -81,7 +81,7 @@ def same_on_every_machine() -> Iterator[None]:
 
     from bucketflow.pipeline.runs.run_policy import SlicePolicy
     from bucketflow.tasks.compiler import code_cache
-    from bucketflow.tasks.compiler.compiler_policy import CompilerPolicy
+    from bucketflow.tasks.compiler.compile_limits import CompilerPolicy
     from bucketflow.tasks.learnt.learnt_launches import LaunchPolicy
 
     code_cache._PATIENCE._spent = inf

@@ -8,8 +8,7 @@ from contextlib import suppress
 from typing import Final
 
 from ...tasks.compiler.code_cache import Patience
-from ...tasks.compiler.compile_limits import NotCompiledError
-from ...tasks.compiler.compiler_policy import CompilerPolicy
+from ...tasks.compiler.compile_limits import CompilerPolicy, NotCompiledError
 from ...tasks.steps.ordered_sum import ordered_sum
 from .min_fill import MAX_WORK, min_fill_order
 from .order_policy import OrderPolicy

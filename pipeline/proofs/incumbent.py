@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import field
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from ...tasks.compiler.compile_limits import NotCompiledError
 from ...tasks.compiler.working_time import working_seconds
@@ -15,12 +15,10 @@ from ..cost_networks.cost_network import CostNetwork, States
 from ..cost_networks.preparation import Report
 from ..orders.depth_first import bucket_cells
 from .limits import Outcome, ProofLimits
+from .prover_policy import MEMORY_PART
 
 if TYPE_CHECKING:
     from .provers.layer_files import Finished
-
-# A prover that holds more than one part in this many of the memory between two turns leaves the others too little.
-_HELD_MEMORY_PART: Final = 4
 
 
 OnAssignment = Callable[[CostNetwork, States], None]
@@ -150,7 +148,7 @@ class Incumbent:
 
     def is_much(self, holder: Holder) -> bool:
         """Whether a prover leaves the others too little memory."""
-        return _HELD_MEMORY_PART * holder.nbytes > self.limits.memory_bytes and not self.alone
+        return MEMORY_PART * holder.nbytes > self.limits.memory_bytes and not self.alone
 
     def cells(self, order: tuple[int, ...]) -> float:
         """Cells of the buckets of an order."""

@@ -52,10 +52,6 @@ _SOUGHT_AGAIN_PART: Final = 0.25
 _PLANNED_SWEEP_SECONDS: Final = 2.0
 # A sweep that is planned runs if its plan takes at most this many seconds.
 _SHORT_SWEEP_SECONDS: Final = 1.0
-# Russian dolls come before the full preparation, for this fraction of the time spent so far.
-_DOLLS_SHARE: Final = 1.0
-# Fraction of the time spent for small clusters, which come first; rows get the same time on the shifted costs.
-_CLUSTERS_SHARE: Final = 1.0
 
 
 @dataclass
@@ -98,8 +94,9 @@ class Opening:
         self.turns.debt_seconds["search"] = self.known.tried.get("search", 0.0)
         self._sweep_searched(math.inf, _PLANNED_SWEEP_SECONDS)
         if self._prunes and not self.known.is_over():
-            # without an assignment there is no gap that bounds could close
-            share = _DOLLS_SHARE if self.known.upper is not None else 0.0
+            # Russian dolls come before the full preparation, and take as long as all work so far; without an
+            # assignment there is no gap that bounds could close
+            share = 1.0 if self.known.upper is not None else 0.0
             yield from self.team.turn("dolls", max(policy.first_turn_seconds, share * self.known.spent))
         if not (settled or self.known.is_over()):
             self.preparing.prepare()
@@ -131,8 +128,9 @@ class Opening:
         """Shift costs between small clusters, and search by rows what that did not solve."""
         policy = ProverPolicy.current()
         known = self.known
-        # without an assignment there is no gap that bounds could close
-        share = _CLUSTERS_SHARE if known.upper is not None else 0.0
+        # small clusters take as long as all work so far, and so do rows on the shifted costs; without an assignment
+        # there is no gap that bounds could close
+        share = 1.0 if known.upper is not None else 0.0
         seconds = max(policy.first_turn_seconds, share * known.spent)
         again = not known.is_over()
         while again:

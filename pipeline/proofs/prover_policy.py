@@ -12,6 +12,7 @@ NOTABLE_GAP_SHARE: Final = 0.02
 # A prover begins anew in a network that has this many times fewer cells; otherwise it continues in the old network.
 SMALLER_RATIO: Final = 2
 # Local search, and the messages of diagrams that serve every cut-off, take at most one part in this many of the memory.
+# A prover that holds more between two turns leaves too little to others.
 MEMORY_PART: Final = 4
 # CPU seconds of a time slice that is long enough to plan a sweep, or to improve a known assignment.
 LONG_TURN_SECONDS: Final = 0.5

@@ -16,13 +16,11 @@ from ...tasks.compiler.compile_limits import is_limited
 from ...tasks.steps.light_dataclass import dataclass
 from .incumbent import Incumbent
 from .prover import Prover
-from .provers.neighbourhood_search import is_wide
+from .provers.neighbourhood_search import LARGE_DOMAIN_BITS, is_wide
 
 # Networks of at most this many assignments, in bits, are searched rather than represented, where their domains are
 # large.
 _SEARCHED_BITS: Final = 128
-# Average bits of a large domain.
-_SEARCHED_DOMAIN_BITS: Final = 3
 # Of networks of more assignments, in bits, a search sees only a part, if short ones found no proof.
 _UNSEARCHED_BITS: Final = 512
 
@@ -33,7 +31,7 @@ Trait = Literal["few large", "many", "wide", "unfound"]
 def traits_of(dims: Sequence[int], found: bool = True) -> frozenset[Trait]:
     """Return the traits of a network with these domains; ``found`` tells whether an assignment is known."""
     bits = math.fsum(math.log2(d) for d in dims)
-    few = bits <= _SEARCHED_BITS and bits >= _SEARCHED_DOMAIN_BITS * len(dims)
+    few = bits <= _SEARCHED_BITS and bits >= LARGE_DOMAIN_BITS * len(dims)
     many = bits > _UNSEARCHED_BITS
     traits: dict[Trait, bool] = {"few large": few, "many": many, "wide": is_wide(dims), "unfound": not found}
     return frozenset(trait for trait, holds in traits.items() if holds)

@@ -20,8 +20,7 @@ from pathlib import Path
 
 from ...storage.files import cache_folder
 from ...storage.trust import UntrustedError, check_entry, check_folder, read_trusted
-from .compile_limits import may_compile
-from .compiler_policy import CompilerPolicy
+from .compile_limits import CompilerPolicy, may_compile
 from .numba_parts import unknown_numba
 from .processors import PORTABLE, host_processor, runs_portable_code
 

@@ -15,6 +15,24 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TypeVar
 
+from ..steps.light_dataclass import dataclass
+from ..steps.policy import Policy
+
+
+@dataclass(frozen=True)
+class CompilerPolicy(Policy):
+    """The numbers behind what is compiled when.
+
+    Parameters
+    ----------
+    weight : float
+        Weight of compilation time against the time that it saves. Tests that must not depend on compiled code put 0:
+        then all loops are compiled immediately.
+    """
+
+    weight: float = 1.0
+
+
 T = TypeVar("T")
 
 #: Seconds that compiling takes for a byte of a function's code and of all that it calls: on a core of 2023 the 26 kB of

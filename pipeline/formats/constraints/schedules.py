@@ -13,8 +13,7 @@ from ..flatzinc.flatzinc_functions import FlatZincFunctions, Literal
 from ..flatzinc.flatzinc_syntax import Operand
 from ..format_policy import FormatPolicy
 from ..xcsp3.xcsp3_machines import Condition
-from .operand_machines import computed, values_of
-from .sum_conditions import add_weighted_sum
+from .operand_machines import add_weighted_sum, computed, values_of
 
 
 def add_cumulative(

@@ -19,8 +19,7 @@ from ..format_policy import FormatPolicy
 from ..global_functions.machine import State
 from ..text.tables import tuple_table
 from ..xcsp3.xcsp3_machines import Condition
-from .operand_machines import read_operands, values_of
-from .sum_conditions import add_weighted_sum
+from .operand_machines import add_weighted_sum, read_operands, values_of
 
 _CLOSED = "closed"
 

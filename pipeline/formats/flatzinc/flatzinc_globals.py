@@ -7,11 +7,10 @@ from collections.abc import Callable, Mapping
 from itertools import pairwise
 from typing import Any
 
-from ..constraints.operand_machines import values_of
+from ..constraints.operand_machines import add_linear, values_of
 from ..constraints.schedules import add_bins, add_cumulative, add_no_overlap
 from ..constraints.sequences import add_extreme_place, add_member, add_precedence
 from ..constraints.successors import add_circuit
-from ..constraints.sum_conditions import add_linear
 from ..xcsp3.xcsp3_machines import Condition
 from .flatzinc_functions import FlatZincFunctions
 from .flatzinc_syntax import Operand

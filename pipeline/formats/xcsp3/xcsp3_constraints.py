@@ -12,9 +12,8 @@ import numpy as np
 
 from ...errors import shorten
 from ...models.model import FORBIDDEN, Function
-from ..constraints.operand_machines import computed, product_of
+from ..constraints.operand_machines import add_count, add_linear, computed, product_of
 from ..constraints.sequences import add_different_lists, add_matrix_element, add_member
-from ..constraints.sum_conditions import add_count, add_linear
 from ..flatzinc.flatzinc_functions import FlatZincFunctions
 from ..flatzinc.flatzinc_syntax import Operand
 from ..format_policy import ENTRY_BYTES, WORD_BYTES

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from typing import Literal, cast
 
 from ...errors import shorten
-from ..constraints.operand_machines import values_of
+from ..constraints.operand_machines import add_linear, values_of
 from ..constraints.schedules import add_bins, add_cumulative, add_no_overlap
 from ..constraints.sequences import add_extreme_place, add_lex, add_precedence
 from ..constraints.successors import add_circuit
-from ..constraints.sum_conditions import add_linear
 from ..flatzinc.flatzinc_syntax import Operand
 from ..text.xml import Element
 from .xcsp3_lists import Xcsp3Lists

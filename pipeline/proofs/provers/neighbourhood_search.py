@@ -21,8 +21,8 @@ from .branch_and_bound import Search, search_bytes
 
 # Neighbourhoods are searched in networks of more assignments than these, in bits.
 _NEIGHBOURHOOD_BITS: Final = 384
-# Neighbourhoods are searched only if the domains have at least this many bits on average.
-_NEIGHBOURHOOD_DOMAIN_BITS: Final = 3
+# Average bits of large domains. Neighbourhoods are searched only if the domains are large.
+LARGE_DOMAIN_BITS: Final = 3
 # Growth factor of a neighbourhood that was searched completely without success.
 _NEIGHBOURHOOD_WIDER_RATIO: Final = 1.05
 # A neighbourhood that was not searched to its end is narrowed by this factor.
@@ -39,7 +39,7 @@ _NEIGHBOURHOOD_AGAIN_SHARE: Final = 0.5
 def is_wide(dims: Sequence[int]) -> bool:
     """Whether a search sees only a part of a network of such domains, and an elimination frees few variables."""
     bits = math.fsum(math.log2(d) for d in dims)
-    return bits > _NEIGHBOURHOOD_BITS and bits >= _NEIGHBOURHOOD_DOMAIN_BITS * len(dims)
+    return bits > _NEIGHBOURHOOD_BITS and bits >= LARGE_DOMAIN_BITS * len(dims)
 
 
 class SearchedNeighbourhoods:
