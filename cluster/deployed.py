@@ -110,7 +110,7 @@ def _why(cluster: Any, failures: Sequence[str]) -> str:
 
 
 # More are a slip of the pen, or meant to do harm.
-_MOST_WORKERS = 100_000
+MOST_WORKERS = 100_000
 _KEYS = ("class", "arguments", "adapt", "scale", "wait")
 _WAIT_SECONDS = 600.0
 # Extras that install the packages of deployers outside Dask.
@@ -171,9 +171,9 @@ def read_deployment(name: str) -> Deployment:
         wait = float(found.get("wait") or _WAIT_SECONDS)
     except (TypeError, ValueError, OverflowError):
         raise ClusterError(f"the cluster {name} needs numbers for 'scale' and 'wait'") from None
-    if not 0 <= (scale or 0) <= _MOST_WORKERS or not 0 < wait < math.inf:
+    if not 0 <= (scale or 0) <= MOST_WORKERS or not 0 < wait < math.inf:
         raise ClusterError(
-            f"the cluster {name} needs a 'scale' of 0 to {_MOST_WORKERS:,} workers and a 'wait' in seconds above 0"
+            f"the cluster {name} needs a 'scale' of 0 to {MOST_WORKERS:,} workers and a 'wait' in seconds above 0"
         )
     return Deployment(found["class"], found.get("arguments") or {}, found.get("adapt") or {}, scale, wait)
 

@@ -12,6 +12,8 @@ from ...tasks.steps.policy import Policy
 WORD_BYTES, NUMBER_BYTES, DECIMAL_BYTES, STATE_BYTES = 64, 48, 136, 96
 #: For a tuple, an object with its name (a variable, a term, a person), a function without its table, an XML element.
 ENTRY_BYTES, OBJECT_BYTES, FUNCTION_BYTES, ELEMENT_BYTES = 256, 512, 640, 1024
+# Most levels of lists or blocks inside each other in a file of nested text.
+MOST_LEVELS: Final = 32
 # Entries of a function that are Python's own numbers at the same time.
 WRITTEN_ENTRIES: Final = 1 << 14
 

@@ -71,7 +71,8 @@ def _path(folder: Path, name: str, version: str) -> Path:
     return folder / f"rates-{plain}-{version}.json"
 
 
-_REPEATS = 3
+# Measurements of one kind, of which the fastest counts.
+REPEATS = 3
 # Looking up this machine's rates takes longer than this; compiling what measures them a good part of that.
 _SHORT_SECONDS, _LONG_SECONDS = 1e-3, 10.0
 # Limits for the measured cost of an additional table, relative to a pass of its own; a busy machine can measure
@@ -178,7 +179,7 @@ def _best(action: Callable[[], object]) -> float:
             break
         count *= 4
     times = []
-    for _ in range(_REPEATS):
+    for _ in range(REPEATS):
         start = time.thread_time()
         for _ in range(count):
             action()

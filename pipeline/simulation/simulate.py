@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from math import inf
 from typing import Final
 
+from ...cluster.deployed import MOST_WORKERS
 from ...cluster.memory import limited_task_bytes
 from ..errors import BudgetError, ModelError, checks_keywords, format_bytes, size_option
 from ..models.checks import integer
@@ -19,8 +20,6 @@ from .simulated_tasks import divided_for, simulated_tasks
 
 # Seconds of a Dask task on its worker, and of its submission by the client.
 _TASK_SECONDS: Final = 2e-3
-
-_MOST_WORKERS = 100_000
 
 
 @public
@@ -82,8 +81,8 @@ def simulate(
     numbers = [workers] if isinstance(workers, int) else list(workers)
     slots, seed = integer(slots, "slots", 1), integer(seed, "seed", 0)
     for number in numbers:
-        if integer(number, "workers", 1) > _MOST_WORKERS:
-            raise ModelError(f"workers is {number:,}; a simulation takes at most {_MOST_WORKERS:,}")
+        if integer(number, "workers", 1) > MOST_WORKERS:
+            raise ModelError(f"workers is {number:,}; a simulation takes at most {MOST_WORKERS:,}")
     if not numbers:
         raise ModelError("workers is empty; give at least one number of workers, such as 8")
     for name, value in (("worker_start", worker_start), ("losses", losses)):

@@ -14,6 +14,7 @@ import numpy as np
 
 from ...tasks.learnt.learnt_launches import LaunchPolicy, Place
 from ..formats.read import GivenModel, given_model
+from ..machine.cpu import REPEATS
 from ..models.model import Model
 from ..models.random_dcops import Kind, generate
 
@@ -35,8 +36,6 @@ _NETWORKS: Final[tuple[tuple[Kind, dict[str, Any]], ...]] = (
 
 _MOST_CELLS: Final[dict[Place, int]] = {"cpu": 1 << 27, "gpu": 1 << 36}
 """Of a sweep: some tenths of a second."""
-
-_REPEATS: Final = 3
 
 
 @dataclass(frozen=True)
@@ -163,7 +162,7 @@ def compared_runs(
     runs = []
     for model, query in models:
         taken: dict[bool, list[float]] = {False: [], True: []}
-        for turn in range(_REPEATS + 1):  # the first of each compiles
+        for turn in range(REPEATS + 1):  # the first of each compiles
             for stored in (False, True):
                 with LaunchPolicy.using(uses_stored=stored):
                     spent = run(model, query)

@@ -9,14 +9,13 @@ from itertools import pairwise
 
 from ...errors import shorten
 from ...models.model import Model
-from ..format_policy import NUMBER_BYTES
+from ..format_policy import MOST_LEVELS, NUMBER_BYTES
 from ..text.source import Source
 from ..text.tokens import Tokens
 from .network_draft import NetworkDraft, strength_ordered
 
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[(){}=;,]|[^\s(){}=;,"]+|"', re.DOTALL)
 _COMMENT = re.compile(rb'("(?:[^"\\]|\\.)*")|//[^\n]*', re.DOTALL)
-_MOST_DEPTH = 32
 # Attributes that are read, of either format.
 _OF_GENIE = ("type", "parents", "namestates", "probabilities", "resultingstates", "strengths")
 _OF_NETICA = ("kind", "states", "levels", "numstates", "discrete", "probs", "functable", "equation", "evidence")
@@ -69,8 +68,8 @@ class _BlockReader:
             The block, and the index of the token behind its closing brace.
         """
         tokens, block = self.tokens, _Block(at - len(words) - 1, words)
-        if depth > _MOST_DEPTH:
-            raise tokens.fail(at, f"at most {_MOST_DEPTH} blocks inside each other", "more")
+        if depth > MOST_LEVELS:
+            raise tokens.fail(at, f"at most {MOST_LEVELS} blocks inside each other", "more")
         while (word := tokens.peek(at)) != "}":
             if word == ";":
                 at += 1

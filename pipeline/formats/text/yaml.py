@@ -14,6 +14,7 @@ from ....tasks.steps.light_dataclass import dataclass
 from ....tasks.steps.number_limits import LARGEST_DECIMALS
 from ...errors import FormatError, encodable, shorten
 from ..decimal_costs import Number
+from ..format_policy import MOST_LEVELS
 from .source import Source
 
 # Most values that aliases stand for, each as often as it is meant.
@@ -52,7 +53,6 @@ def is_long(key: Any) -> bool:
     return isinstance(key, int) and abs(key) >= 10**LARGEST_DECIMALS
 
 
-_MAX_DEPTH = 32
 # A part with its place in a list or dictionary.
 _PART_BYTES = 320
 _KINDS = ("int", "float", "bool", "null")
@@ -189,8 +189,8 @@ class _TreeBuilder:
         self._check_depth(line, part.depth)
 
     def _check_depth(self, line: int, inside: int = 0) -> None:
-        if len(self.open) + inside > _MAX_DEPTH:
-            raise self._fail(line, f"at most {_MAX_DEPTH} levels", "more")
+        if len(self.open) + inside > MOST_LEVELS:
+            raise self._fail(line, f"at most {MOST_LEVELS} levels", "more")
 
     def _begin(self, event: Any, line: int) -> None:
         if event.tag is not None:
