@@ -19,7 +19,7 @@ _LOADED_CELLS: Final = 1 << 22
 # Neighbours visited by a first order if a compiled search can follow; a longer first order is worse.
 _FIRST_WORK: Final = 100_000
 
-PATIENCE = Patience("pipeline.orders.greedy_orders", "greedy_order")
+PATIENCE = Patience("pipeline.orders.order_regions", "improve_order")
 
 
 def loops_are_ready() -> bool:

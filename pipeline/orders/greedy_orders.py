@@ -65,14 +65,14 @@ def _outside(a: NDArray[np.uint64], b: NDArray[np.uint64], weights: NDArray[np.f
     return total
 
 
-@njit(cache=True, nogil=True, makes_arrays=True)
-def initial_fill(adjacency: NDArray[np.uint64], weights: NDArray[np.float64], even: bool) -> NDArray[np.float64]:
-    """Count the missing pairs among the neighbours of each vertex, each weighing the product of its ends."""
-    n, words = adjacency.shape
-    fill = np.zeros(n)
-    for v in range(n):
+@njit(nogil=True)
+def count_fill(
+    adjacency: NDArray[np.uint64], weights: NDArray[np.float64], even: bool, fill: NDArray[np.float64]
+) -> None:
+    """Write the weight of the missing pairs among each vertex's neighbours to ``fill``; see :func:`initial_fill`."""
+    for v in range(adjacency.shape[0]):
         total = 0.0
-        for w in range(words):
+        for w in range(adjacency.shape[1]):
             bits = adjacency[v, w]
             while bits:
                 u = w * 64 + np.int64(trailing_zeros(bits))
@@ -80,6 +80,13 @@ def initial_fill(adjacency: NDArray[np.uint64], weights: NDArray[np.float64], ev
                 # u itself is no neighbour of u: not a missing pair
                 total += weights[u] * (_outside(adjacency[v], adjacency[u], weights, even) - weights[u])
         fill[v] = total / 2
+
+
+@njit(cache=True, nogil=True, makes_arrays=True)
+def initial_fill(adjacency: NDArray[np.uint64], weights: NDArray[np.float64], even: bool) -> NDArray[np.float64]:
+    """Count the missing pairs among the neighbours of each vertex, each weighing the product of its ends."""
+    fill = np.empty(adjacency.shape[0])
+    count_fill(adjacency, weights, even, fill)
     return fill
 
 
@@ -171,7 +178,7 @@ def eliminate(
 
 
 @njit(nogil=True)
-def _score(rule: int, fill: float, clique: float, own: float, mix: float) -> float:
+def score_of(rule: int, fill: float, clique: float, own: float, mix: float) -> float:
     """Rate a vertex; the lowest goes next."""
     if rule <= WEIGHTED_MIN_FILL:
         return fill + 0.5
@@ -241,7 +248,7 @@ def greedy_order(
         for i in range(n - step):
             v = left[i]
             if stale[v]:
-                key[v] = jitter[v] * _score(rule, fill[v], clique[v], unit[v], mix)
+                key[v] = jitter[v] * score_of(rule, fill[v], clique[v], unit[v], mix)
                 stale[v] = False
             if key[v] < best:
                 best, at = key[v], i

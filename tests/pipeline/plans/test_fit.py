@@ -64,7 +64,7 @@ def in_memory(wanted: Problem, options: PlanOptions, way: fit.Fit = "slice") -> 
 @pytest.mark.usefixtures("tables_only")
 @pytest.mark.parametrize("way", ["auto", "slice", "refuse"])
 def test_a_dearer_tree_that_fits_is_taken(way: fit.Fit) -> None:
-    wanted, options = grid(8), replace(OPTIONS, seed=1)
+    wanted, options = grid(8), replace(OPTIONS, seed=0)
     first, *others = Planner(wanted, options, RATES).plans()
     memory = min(plan.peak_bytes for plan in others)
     assert memory < first.peak_bytes
@@ -109,7 +109,7 @@ def test_others_are_planned_only_where_the_cheapest_does_not_fit(monkeypatch: py
 @pytest.mark.parametrize("share", [2, 4, 8])
 @pytest.mark.parametrize(("side", "count"), [(8, 1), (7, 3)])
 def test_no_variable_is_conditioned_on_in_vain(side: int, count: int, share: int) -> None:
-    wanted, options = copies(grid(side, 3), count), replace(OPTIONS, decode=True, seed=2)
+    wanted, options = copies(grid(side, 3), count), replace(OPTIONS, decode=True, seed=1)
     whole = next(Planner(wanted, options, RATES).plans())
     options = replace(options, memory_bytes=whole.peak_bytes // share)
     plans = []

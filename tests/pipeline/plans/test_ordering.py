@@ -233,7 +233,7 @@ def test_an_order_is_searched_without_a_tree(monkeypatch, in_force: InForce):
     first = depth_first.bucket_cells(dims, scopes, min_fill_order(dims, scopes, 0))
     least = depth_first.bucket_cells(dims, scopes, order)
     assert sorted(order) == list(range(81))
-    assert cells <= least <= 1.1 * cells
+    assert cells <= least <= 1.5 * cells  # three states: the last clique is counted once
     found = depth_first.depth_first_order(dims, scopes, seconds=0.01)
     assert depth_first.bucket_cells(dims, scopes, found) == pytest.approx(min(first, least))
 

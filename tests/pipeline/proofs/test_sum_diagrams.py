@@ -171,7 +171,7 @@ def test_nothing_is_tried_before_a_sweep_of_less(
 
 
 def test_hopeless_joins_end_early() -> None:
-    found = solve_by(DIAGRAMS, random_grid(11), "partition")
+    found = solve_by(DIAGRAMS, random_grid(13), "partition")
     assert found.plan is not None
     assert found.diagram is None
     assert found.tried[-2].ended == "they are too large for memory, or hardly smaller than tables"
