@@ -130,6 +130,7 @@ def warm_jobs() -> Iterator[tuple[str, Callable[[], Any]]]:
     if not unknown_numba():
         yield "compiled models", _compiled
         yield "threads", _threads
+        yield "reads", _reads
 
 
 def _modules() -> None:
@@ -336,6 +337,13 @@ def _threads() -> None:
     given = np.array([functions().work, nothing.ctypes.data, 0])
     crew = blocks(1, functions().work_in_thread, given.ctypes.data)
     together(crew.ctypes.data)
+
+
+def _reads() -> None:
+    """Files of sparse tables, as a GPU's blocks read them."""
+    from ...tasks.boxes.read_loops import reading_code
+
+    reading_code()
 
 
 # ``bucketflow calibrate``: measure this machine, so that predictions and decisions are about it.

@@ -20,6 +20,7 @@ from ...storage.chunks import LARGE_PIECE, read_chunk, write_chunk
 from ...storage.spec import Receipt, TableSpec
 from ...storage.tables import create_table, stored_table
 from ..compiler.code_cache import is_compiled
+from ..compiler.numba_parts import unknown_numba
 from ..gpu import arrays
 from ..gpu.arrays import is_device
 from ..gpu.kernels import cupy
@@ -188,7 +189,8 @@ class _Reads:
             return False
         pays = BoxPolicy.current().compiled_read_bytes
         # compiling takes seconds, loading compiled code some tenths of one
-        return self._read_bytes >= pays and (self._read_bytes >= 8 * pays or _there_is_code())
+        enough = self._read_bytes >= pays and (self._read_bytes >= 8 * pays or _there_is_code())
+        return enough and not unknown_numba()
 
 
 _READS: Final = _Reads()

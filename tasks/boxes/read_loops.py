@@ -138,7 +138,7 @@ def read_together(folder: Path, files: Sequence[File], threads: int) -> list[boo
         words += [path, out.ctypes.data, out.nbytes, at * (nbytes > 0), nbytes or out.nbytes, receipt.checksum, 0]
         path, at = path + len(name) + 1, at + nbytes
     shared = np.array(words, np.int64)
-    given = blocks(max(1, min(threads, len(files))), _work(), shared.ctypes.data)
+    given = blocks(max(1, min(threads, len(files))), reading_code(), shared.ctypes.data)
     together(given.ctypes.data)
     return [bool(right) for right in shared[_ALL_WORDS + _RIGHT :: _FILE_WORDS].tolist()]
 
@@ -150,6 +150,6 @@ def _address(function: Any) -> int:
 
 
 @cache
-def _work() -> int:
+def reading_code() -> int:
     """Return where the code of :func:`read_in_thread` is, compiled on the first call."""
     return address_of(read_in_thread, 0, 0)
