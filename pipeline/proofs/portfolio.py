@@ -40,8 +40,6 @@ _DIAGRAM_GLANCE_CELLS: Final = 2.0**16
 _SETTLED_CELLS: Final = 1 << 16
 # A tree is searched for networks whose cells are at most this many times the cells that are swept soon.
 _TREE_SAVING_RATIO: Final = 1 << 8
-# CPU seconds of that search.
-_TREE_SEARCH_SECONDS: Final = 0.1
 # Networks with at most this many bucket cells are swept before or after the first short run, if the searched tree
 # promises a sweep no longer than a short run.
 _EARLY_CELLS: Final = 2.0**36
@@ -202,7 +200,9 @@ class Opening:
         if cells <= _SOUGHT_AGAIN_PART * self.sought_cells:
             self.sought_cells = cells
             with known.timed("dense"):
-                sought = TreeSearch(network.dims, network.scopes, seconds=_TREE_SEARCH_SECONDS, seed=known.limits.seed)
+                sought = TreeSearch(
+                    network.dims, network.scopes, seconds=ProverPolicy.current().order_seconds, seed=known.limits.seed
+                )
                 self.tree_seconds = tree_cost(sought.cheapest()).seconds
         if self.tree_seconds <= most_seconds:
             self.tree_seconds = math.inf

@@ -38,7 +38,7 @@ class ProverPolicy(Policy):
         that sweep of c432 took 0.12 CPU-s, and preparation proves it in 0.02. 50-18-5 and pedigree9, without a cut-off,
         took 0.03-0.08 more, and cap131, for which no tree is searched, 0.05.
     order_seconds : float
-        An order is searched for at least this many CPU seconds.
+        An order, or a tree of a short sweep, is searched for at least this many CPU seconds.
     search_nodes : int
         Nodes that are explored depth first below each open node, the one of the least bound first.
     cluster_cells : tuple[int, int]
