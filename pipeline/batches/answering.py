@@ -45,7 +45,7 @@ def answered(pack: Sequence[PricedRow], options: Options) -> list[dict[str, Any]
     """
     if options.memory is None and pack[0].price.kind == "small":
         options = replace(options, memory=default_memory_bytes())  # looking takes as long as a small question
-    compiled = circuit_for(pack, options) or compiled_for(pack, options)
+    compiled = compiled_for(pack, options) or circuit_for(pack, options)
     records: list[dict[str, Any]] = []
     for asked in pack:
         records.append(answered_one(asked, options, compiled))
@@ -71,17 +71,10 @@ def compiled_for(pack: Sequence[PricedRow], options: Options, before: int = 0) -
 
 
 def circuit_for(pack: Sequence[PricedRow], options: Options) -> PackCircuit | None:
-    """Build a circuit for a pack of marginals, if it is complete within its time slice and quicker than other ways."""
-    rows = [asked for asked in pack if asked.row.query == "marginals" and asked.price.kind in ("small", "searched")]
-    if not rows:
-        return None
-    each = rows[0].price.seconds if rows[0].price.kind == "small" else None
-    if each is not None and options.gpus is not None:
-        return None
+    """Build a circuit for a pack of marginals without a plan, if it is complete within its time slice."""
+    rows = [asked for asked in pack if asked.price.kind == "searched" and asked.row.query == "marginals"]
     try:
-        if model_of_row(rows[0].row, options).kind == "cost":
-            return None
-        circuit = circuit_of_row(rows[0].row, options, max(len(rows), rows[0].alike), each)
+        circuit = circuit_of_row(rows[0].row, options, max(len(rows), rows[0].alike), None) if rows else None
     except BucketflowError:
         return None
     return None if circuit is None else PackCircuit(circuit, rows, options)

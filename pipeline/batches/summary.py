@@ -224,34 +224,33 @@ def write_results(folder: BatchDir, outcomes: Sequence[RowOutcome], summary: Bat
     folder.write("summary.csv", text.getvalue().encode())
     folder.write("summary.json", (json.dumps(summary.to_dict(), indent=1) + "\n").encode())
     if find_spec("pyarrow") is not None:
-        folder.write("summary.parquet", _parquet(iter(table), _COLUMNS))
+        folder.write("summary.parquet", _parquet((tuple(cells.values()) for cells in table), _COLUMNS))
         folder.write("marginals.parquet", _parquet(_marginal_lines(outcomes), _MARGINAL_COLUMNS))
         folder.write("assignments.parquet", _parquet(_assignment_lines(outcomes), _ASSIGNMENT_COLUMNS))
 
 
-def _marginal_lines(outcomes: Sequence[RowOutcome]) -> Iterator[dict[str, Any]]:
+def _marginal_lines(outcomes: Sequence[RowOutcome]) -> Iterator[tuple[Any, ...]]:
     """Yield a line for each state of each variable of each answer."""
     for outcome in outcomes:
         answer = outcome.record.get("answer") or {}
-        shared = {"row": outcome.row.number, "name": encodable(outcome.row.name), "query": outcome.row.query}
+        shared = outcome.row.number, encodable(outcome.row.name), outcome.row.query
         for variable, values in (answer.get("marginals") or {}).items():
-            labels = answer["states"][variable]
-            for k, (state, value) in enumerate(zip(labels, values, strict=True)):
-                told = {"variable": encodable(variable), "state": encodable(str(state)), "index": k, "value": value}
-                yield {**shared, **told}
+            named = *shared, encodable(variable)
+            for k, (state, value) in enumerate(zip(answer["states"][variable], values, strict=True)):
+                yield *named, encodable(str(state)), k, value
 
 
-def _assignment_lines(outcomes: Sequence[RowOutcome]) -> Iterator[dict[str, Any]]:
+def _assignment_lines(outcomes: Sequence[RowOutcome]) -> Iterator[tuple[Any, ...]]:
     """Yield a line for each variable of the assignment of each answer."""
     for outcome in outcomes:
         answer = outcome.record.get("answer") or {}
-        shared = {"row": outcome.row.number, "name": encodable(outcome.row.name), "query": outcome.row.query}
+        shared = outcome.row.number, encodable(outcome.row.name), outcome.row.query
         for variable, state in (answer.get("assignment") or {}).items():
-            yield {**shared, "variable": encodable(variable), "state": encodable(str(state))}
+            yield *shared, encodable(variable), encodable(str(state))
 
 
-def _parquet(lines: Iterator[Mapping[str, Any]], columns: Mapping[str, type]) -> bytes:
-    """Return lines as a file in Parquet, a group of rows at a time."""
+def _parquet(lines: Iterator[Sequence[Any]], columns: Mapping[str, type]) -> bytes:
+    """Return lines, each with a cell a column, as a file in Parquet, a group of rows at a time."""
     import pyarrow
     import pyarrow.parquet
 
@@ -260,12 +259,13 @@ def _parquet(lines: Iterator[Mapping[str, Any]], columns: Mapping[str, type]) ->
     written = io.BytesIO()
     with pyarrow.parquet.ParquetWriter(written, schema) as writer:
         while part := list(islice(lines, _GROUP_LINES)):
-            arrays = [_column([line.get(name) for line in part], kind, kinds) for name, kind in columns.items()]
+            cells = zip(columns.values(), zip(*part, strict=True), strict=True)
+            arrays = [_column(column, kind, kinds[kind]) for kind, column in cells]
             writer.write_table(pyarrow.Table.from_arrays(arrays, schema=schema))
     return written.getvalue()
 
 
-def _column(cells: Sequence[Any], kind: type, kinds: Mapping[type, Any]) -> Any:
+def _column(cells: Sequence[Any], kind: type, arrow: Any) -> Any:
     """Return an array of pyarrow with some cells, where None is missing.
 
     The array is made from bytes: from Python values, pyarrow imports pandas if it is installed, which takes longer than
@@ -273,14 +273,19 @@ def _column(cells: Sequence[Any], kind: type, kinds: Mapping[type, Any]) -> Any:
     """
     import pyarrow
 
-    there = np.array([cell is not None for cell in cells])
-    found = np.packbits(there, bitorder="little")
+    parts: list[Any] = [None]
+    if None in cells:
+        parts = [np.packbits([cell is not None for cell in cells], bitorder="little")]
+        cells = [kind() if cell is None else cell for cell in cells]
     if kind is str:
-        texts = [b"" if cell is None else cell.encode() for cell in cells]
-        ends = np.cumsum([0, *map(len, texts)], dtype=np.int32)
-        parts = [found, ends, b"".join(texts)]
+        whole = "".join(cells)
+        texts = cells if whole.isascii() else [cell.encode() for cell in cells]
+        ends = np.zeros(len(cells) + 1, np.int32)
+        np.cumsum(np.fromiter(map(len, texts), np.int32, len(cells)), out=ends[1:])
+        parts += [ends, whole.encode()]
     elif kind is bool:
-        parts = [found, np.packbits([bool(cell) for cell in cells], bitorder="little")]
+        parts.append(np.packbits(cells, bitorder="little"))
     else:
-        parts = [found, np.array([0 if cell is None else cell for cell in cells], np.dtype(kind))]
-    return pyarrow.Array.from_buffers(kinds[kind], len(cells), [pyarrow.py_buffer(part) for part in parts])
+        parts.append(np.array(cells, np.dtype(kind)))
+    buffers = [None if part is None else pyarrow.py_buffer(part) for part in parts]
+    return pyarrow.Array.from_buffers(arrow, len(cells), buffers)

@@ -146,5 +146,5 @@ def test_cases_are_joined() -> None:
 )
 def test_columns_of_parquet_files(kind: type, cells: list[Any], tmp_path: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed", exc_type=ImportError)
-    (tmp_path / "t.parquet").write_bytes(summary._parquet(iter([{"x": cell} for cell in cells]), {"x": kind}))
+    (tmp_path / "t.parquet").write_bytes(summary._parquet(iter([(cell,) for cell in cells]), {"x": kind}))
     assert parquet.read_table(tmp_path / "t.parquet").to_pydict() == {"x": cells}
