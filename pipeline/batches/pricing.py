@@ -15,6 +15,7 @@ from ...storage.batch_folder import BatchDir
 from ...storage.files import Place
 from ...storage.run_folder import FORMAT
 from ..answering.answer_question import is_bounded, is_searched, strategy_before, unplanned_seconds
+from ..answering.engines.engine_options import Strategy
 from ..answering.prepared import Prepared, prepare
 from ..answering.question import Question, question_of
 from ..answering.run_folder import run_folder
@@ -174,8 +175,10 @@ def shared_price(row: Row, options: Options, rows: int = 1) -> Price | None:
         if is_bounded(question, options_of(row, options), effort_of(row)):
             return None
         asked = question_of(free, row.query, project=row.project, maximize=row.maximize)
-        if _is_searched(asked, row, options) or _has_circuit(asked, row, options, rows):
-            return Price("searched")
+        if row.query in _SEARCHED:
+            strategy = strategy_before(asked, options_of(row, options), effort_of(row))
+            if is_searched(strategy) or _has_circuit(strategy, row, options, rows):
+                return Price("searched")
         if (plan := _compiled_plan(row, options, rows)) is not None:
             return _plan_price(plan, "small")
         prepared = prepare(question, Resources(options_of(row, options)))
@@ -200,13 +203,11 @@ def _is_searched(question: Question, row: Row, options: Options) -> bool:
     return row.query in _SEARCHED and is_searched(strategy_before(question, options_of(row, options), effort_of(row)))
 
 
-def _has_circuit(question: Question, row: Row, options: Options, rows: int) -> bool:
+def _has_circuit(strategy: Strategy, row: Row, options: Options, rows: int) -> bool:
     """Whether a circuit for marginals is complete in a time slice before a sweep is planned."""
-    if row.query != "marginals" or rows < BatchPolicy.current().compiled_rows or options.gpus is not None:
+    if row.query != "marginals" or options.gpus is not None or "circuit" not in strategy.engines:
         return False
-    strategy = strategy_before(question, options_of(row, options), effort_of(row))
-    each = unplanned_seconds(strategy)
-    return "circuit" in strategy.engines and circuit_of_row(row, options, rows, each) is not None
+    return circuit_of_row(row, options, rows, unplanned_seconds(strategy)) is not None
 
 
 def _is_large(prepared: Prepared) -> bool:
