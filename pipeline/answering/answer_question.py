@@ -15,7 +15,6 @@ from ..errors import BudgetError, listed
 from ..options import Options, ProofOptions
 from ..results.result import Result
 from ..runs.pools import not_sent
-from .bound_listeners import Watch
 from .cut_offs import within
 from .engines.engine_options import (
     DEVICES,
@@ -46,7 +45,6 @@ def solved(
     options: Options,
     effort: ProofOptions | None = None,
     progress: Progress | None = None,
-    watch: Watch | None = None,
     policy: StrategyPolicy = POLICY,
 ) -> Answer:
     """Answer a question by its strategy; bounds on an optimum can be watched.
@@ -60,7 +58,7 @@ def solved(
     effort.refuse_for(question.query)
     # nothing is compiled that would not be ready in the time that is given
     with nullcontext() if effort.time is None else compiled_until(effort.time):
-        return question.told(_solved(question, options, effort, progress, watch, policy))
+        return question.told(_solved(question, options, effort, progress, policy))
 
 
 def _solved(
@@ -68,7 +66,6 @@ def _solved(
     options: Options,
     effort: ProofOptions,
     progress: Progress | None,
-    watch: Watch | None,
     policy: StrategyPolicy,
 ) -> Answer:
     """Answer a question by the engines of its strategy, and store the answer in the run directory if there is one.
@@ -79,8 +76,8 @@ def _solved(
     options : Options
     effort : ProofOptions
         Method, time and gap.
-    progress, watch : callable or None
-        Receivers of swept cells and of bounds.
+    progress : callable or None
+        Receives swept cells, and bounds on an optimum.
     policy : StrategyPolicy
         Time slices of the engines.
     """
@@ -90,7 +87,7 @@ def _solved(
             return within(before, question.model, effort)
         patient = effort.method != "dense"
         ask = partial(solved, policy=policy)
-        request = QueryRequest(question, options, effort, progress, watch, folder, policy, ask, patient=patient)
+        request = QueryRequest(question, options, effort, progress, folder, policy, ask, patient=patient)
         engines = EnginesOf(request)
         strategy = strategy_for(request, engines)
         _LOG.info("strategy:\n%s", strategy)
@@ -127,11 +124,10 @@ def valued(
     options: Options,
     effort: ProofOptions,
     progress: Progress | None = None,
-    watch: Watch | None = None,
     policy: StrategyPolicy = POLICY,
 ) -> Result:
     """Answer a question about one value; see :func:`solved`."""
-    found = solved(question, options, effort, progress, watch, policy)
+    found = solved(question, options, effort, progress, policy)
     assert isinstance(found, Result)
     return found
 

@@ -11,12 +11,10 @@ from typing import Protocol
 from ...tasks.steps.light_dataclass import dataclass
 from ..cost_networks.cost_network import States
 from ..results.bounds import Bounds, Number
+from ..results.remaining_time import ClosingBounds, OnProgress
 
 OnBounds = Callable[[Number | None, Number | None], None]
 """Called with both bounds on an optimum, None where one is not known yet."""
-
-Watch = Callable[[Number | None, Number | None, str], None]
-"""Called with both bounds on an optimum, and what is tried to close them."""
 
 Point = tuple[float, Number | None, Number | None]
 """Seconds since the search began, and both bounds then; None where there is none."""
@@ -35,15 +33,15 @@ class Between(Protocol):
 
 @dataclass
 class Watcher:
-    """Tells a watcher both bounds whenever one improved, and when something else is tried.
+    """Reports both bounds whenever one improved, and when something else is tried.
 
     Parameters
     ----------
-    watch : Watch
+    report : callable
     between : Between
     """
 
-    watch: Watch
+    report: OnProgress
     between: Between
     way: str = "preparation"
     _told: tuple[int, int | None] | None = None
@@ -68,7 +66,7 @@ class Watcher:
         self._tell()
 
     def _tell(self) -> None:
-        self.watch(*self._ends, self.way)
+        self.report(ClosingBounds(*self._ends, self.way))
 
 
 @dataclass

@@ -23,9 +23,9 @@ from ..preprocessing.preprocess import Network, fixed_value, full_states, local_
 from ..proofs.limits import Outcome
 from ..results.bounds import Bounds, Number, relative_gap
 from ..results.proof import Proof
-from ..results.remaining_time import SweptShare
+from ..results.remaining_time import OnProgress
 from ..results.result import Result
-from .bound_listeners import History, Point, Watch, Watcher
+from .bound_listeners import History, Point, Watcher
 from .cut_offs import cut_off, is_as_good, optimum_bounds
 from .engines.strategy_policy import POLICY, StrategyPolicy
 from .question import Question, question_of
@@ -144,11 +144,11 @@ class Task:
         task.known.limits = replace(limits, eliminate=task.elimination, stop=task.enough, on_bounds=task.improved)
         return task
 
-    def watched(self, watch: Watch | None) -> Task:
-        """Tell bounds that improved, and what is tried."""
-        if watch is None:
+    def watched(self, report: OnProgress | None) -> Task:
+        """Report bounds that improved, and what is tried."""
+        if report is None:
             return self
-        limits, watcher = self.known.limits, Watcher(watch, self.between)
+        limits, watcher = self.known.limits, Watcher(report, self.between)
 
         def improved(lower: int, total: int | None) -> None:
             limits.on_bounds(lower, total)
@@ -471,6 +471,6 @@ class _Elimination:
             raise InternalError(f"an assignment of total {total} has the value {found.value}")
         return Outcome(int(total), int(total), states)
 
-    def _look(self, _: SweptShare) -> None:
+    def _look(self, _: object) -> None:
         if self.enough():
             raise _EnoughError

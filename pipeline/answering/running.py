@@ -17,7 +17,7 @@ from ...tasks.sweeps.sweep import timed_steps
 from ..errors import BudgetError, format_bytes
 from ..machine.resources import Resources
 from ..options import Options, parse_size
-from ..results.remaining_time import OnSwept, SweptCells
+from ..results.remaining_time import OnProgress, SweptCells
 from ..results.result import Result
 from ..runs.pools import NOTHING_SENT, open_tables
 from ..runs.run import TABLES, Run
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 # Below this, one thread is done before others have started.
 _THREADED_SECONDS = 0.05
 
-Progress = OnSwept
+Progress = OnProgress
 Answer: TypeAlias = "Result | Marginals"
 A = TypeVar("A", Result, "Marginals")
 

@@ -14,7 +14,7 @@ from ..machine.resources import Resources
 from ..options import Keywords, Options
 from ..public_names import public
 from ..results.posteriors import Marginals
-from ..results.remaining_time import OnSwept
+from ..results.remaining_time import OnProgress
 from .progress import Asked, asked_progress, read_given
 
 
@@ -91,7 +91,7 @@ def marginals(
     if derivatives and max_marginals:
         raise ModelError("derivatives exist for sums only: give either derivatives or max_marginals")
     question = question_of(model, query, evidence, variables, joint, families or derivatives)
-    with asked_progress(progress) as (report, _):
+    with asked_progress(progress) as report:
         found = _propagated(question, chosen, report)
     if not derivatives:
         return found
@@ -103,7 +103,7 @@ def marginals(
     return replace(found, derivatives=made)
 
 
-def _propagated(question: Question, options: Options, progress: OnSwept | None = None) -> Marginals:
+def _propagated(question: Question, options: Options, progress: OnProgress | None = None) -> Marginals:
     found = solved(question, options, progress=progress)
     assert isinstance(found, Marginals)
     return found

@@ -16,16 +16,15 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ...tasks.compiler.working_time import told_of_compiling
 from ..drawings.display_policy import DisplayPolicy
-from ..errors import ModelError, printable, shorten, shown_number
+from ..errors import ModelError, printable, shorten
 from ..formats.read import GivenModel, given_model
 from ..formats.text.source import reading_within
-from ..results.bounds import Number, relative_gap
-from ..results.remaining_time import OnSwept, SweptCells, SweptShare
+from ..results.remaining_time import ClosingBounds, OnProgress, ProgressEvent, SweptCells, SweptShare
 
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-    from ..answering.bound_listeners import OnBounds, Watch
+    from ..answering.bound_listeners import OnBounds
     from ..models.model import Model
 
 # Without a terminal, progress is a line after so many seconds.
@@ -188,13 +187,16 @@ class _Bar:
 
 
 @contextmanager
-def _bar(status: Status) -> Iterator[OnSwept]:
-    """Yield a callback that draws a bar in place of the line before it."""
+def _bar(status: Status) -> Iterator[OnProgress]:
+    """Yield a callback that draws a bar for swept cells, and says all else in the line before it."""
     bar = _Bar(_SWEEPING)
 
-    def report(swept: SweptShare) -> None:
-        status.end()
-        bar.show(swept)
+    def report(event: ProgressEvent) -> None:
+        if isinstance(event, SweptShare):
+            status.end()
+            bar.show(event)
+        else:
+            status.say(event.text())
 
     try:
         with told_of_compiling(lambda begins: bar.say(COMPILING if begins else _SWEEPING)):
@@ -257,38 +259,20 @@ def _rows_text(event: str, rows: Sequence[_NamedRow]) -> str:
     return f"{event} {named}{others}"
 
 
-def bounds_text(lower: Number | None, upper: Number | None, way: str) -> str:
-    """Return both bounds and how far they are apart, as a part of the larger one; only what is tried without any."""
-    if lower is None and upper is None:
-        return way
-    gap = "" if lower is None or upper is None else f", gap {relative_gap(lower, upper):.3g}"
-    return f"{way}: at least {shown_number(lower)}, at most {shown_number(upper)}{gap}"
-
-
 @contextmanager
-def progress_lines(
-    hidden: bool, clock: Callable[[], float] = time.monotonic
-) -> Iterator[tuple[OnSwept | None, Watch | None]]:
-    """Yield callbacks that show swept cells and bounds, or two times None if progress is hidden.
+def progress_lines(hidden: bool, clock: Callable[[], float] = time.monotonic) -> Iterator[OnProgress | None]:
+    """Yield a callback that shows events of progress, or None if progress is hidden.
 
-    Once cells are reported, bounds are no longer drawn. Until then, a line shows that the command is planning.
+    Once cells are reported, other events are no longer drawn. Until then, a line shows that the command is planning.
     """
     if hidden:
-        yield None, None
-        return
-    if not is_drawn(hidden):
+        yield None
+    elif is_drawn(hidden):
+        with status_line(hidden, _PLANNING) as status, _bar(status) as report:
+            yield report
+    else:
         lines = Lines(clock=clock)
-        yield (
-            lambda swept: lines.say(f"{_SWEEPING}: {swept.text()}"),
-            lambda lower, upper, way: lines.say(bounds_text(lower, upper, way)),
-        )
-        return
-    with status_line(hidden, _PLANNING) as status, _bar(status) as report:
-
-        def watch(lower: Number | None, upper: Number | None, way: str) -> None:
-            status.say(bounds_text(lower, upper, way))
-
-        yield report, watch
+        yield lambda event: lines.say(f"{_SWEEPING}: {event.text()}" if isinstance(event, SweptShare) else event.text())
 
 
 # ``progress`` of the functions in Python: True draws what commands draw, a callback is called.
@@ -316,25 +300,19 @@ def planning_line(progress: bool, phase: str = _PLANNING) -> Iterator[None]:
 
 
 @contextmanager
-def asked_progress(progress: Asked, on_bounds: OnBounds | None = None) -> Iterator[tuple[OnSwept | None, Watch | None]]:
-    """Yield the callbacks for cells and for bounds: the given callbacks, or callbacks that draw if ``progress`` is
-    True.
-    """
+def asked_progress(progress: Asked, on_bounds: OnBounds | None = None) -> Iterator[OnProgress | None]:
+    """Yield a callback for all events, or None: it calls the given callbacks, and draws if ``progress`` is True."""
     for name, given in (("progress", progress), ("on_bounds", on_bounds)):
         if not (callable(given) or given is None or (name == "progress" and isinstance(given, bool))):
             raise ModelError(f"{name} is {shorten(repr(given))}, which is not callable")
-    told: Watch | None = None if on_bounds is None else lambda lower, upper, way: on_bounds(lower, upper)
-    if not isinstance(progress, bool) and progress is not None:
-        given = progress
-        yield (lambda swept: given(swept.done, swept.planned)), told
-        return
-    if not progress:
-        yield None, told
-        return
-    with progress_lines(hidden=False) as (report, drawn):
+    with progress_lines(hidden=progress is not True) as drawn:
 
-        def watch(lower: Number | None, upper: Number | None, way: str) -> None:
-            for each in filter(None, (drawn, told)):
-                each(lower, upper, way)
+        def report(event: ProgressEvent) -> None:
+            if drawn is not None:
+                drawn(event)
+            if isinstance(event, SweptShare) and callable(progress):
+                progress(event.done, event.planned)
+            if isinstance(event, ClosingBounds) and on_bounds is not None:
+                on_bounds(event.lower, event.upper)
 
-        yield report, watch if drawn or told else None
+        yield report if callable(progress) or on_bounds or drawn else None

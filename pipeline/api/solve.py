@@ -307,6 +307,6 @@ def solve(
         return unread_result(query, str(error), perf_counter() - start)  # type: ignore[arg-type]
     if not isinstance(given, Model):
         effort = effort.after(perf_counter() - start)
-    with asked_progress(progress, on_bounds) as (report, watch):
+    with asked_progress(progress, on_bounds) as report:
         question = question_of(model, query, evidence, project=project, maximize=maximize)
-        return valued(question, Options(**options), effort, report, watch)
+        return valued(question, Options(**options), effort, report)

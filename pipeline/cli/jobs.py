@@ -223,21 +223,23 @@ def _print_table(facts: list[Any]) -> None:
 def _watch(job: Job) -> None:
     """Draw the bar that ``solve`` draws on a terminal; elsewhere print each new state, and a line every ten seconds."""
     from ..api.progress import Lines, is_drawn, progress_lines
+    from ..results.remaining_time import ClosingBounds
 
     lines, drawn, state = Lines(click.echo), is_drawn(hidden=False), ""
-    with progress_lines(hidden=not drawn) as (draw, bounds):
+    with progress_lines(hidden=not drawn) as draw:
 
         def look(job: Job) -> None:
             nonlocal state
             facts, progress = job.facts, job.progress
-            if draw is None or bounds is None:
+            if draw is None:
                 lines.say(f"{facts.id} {facts.state} {facts.done()}", now=facts.state != state)
                 state = facts.state
             elif progress.swept.planned and facts.state == "running":
                 draw(progress.swept)
             else:
                 known = progress.lower is not None or progress.upper is not None
-                bounds(progress.lower, progress.upper, progress.way if known else f"{facts.id} {facts.state}")
+                way = progress.way if known else f"{facts.id} {facts.state}"
+                draw(ClosingBounds(progress.lower, progress.upper, way))
 
         record = job.wait(seen=look)
     if drawn:

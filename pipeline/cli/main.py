@@ -139,8 +139,8 @@ def solve(file: str, as_json: bool, no_prune: bool, **options: Any) -> None:
     outer = {name: settings.pop(name) for name in ("project", "maximize")}
     how = {name: settings.pop(name) for name in options_for("proving")}
     question, effort = question_of(model, query, evidence, **outer), ProofOptions(prune=not no_prune, **how)
-    with progress_lines(hidden=as_json) as (progress, watch):
-        result = valued(question, Options(**settings), effort, progress, watch)
+    with progress_lines(hidden=as_json) as progress:
+        result = valued(question, Options(**settings), effort, progress)
     result = timed(result, read_seconds)
     if out:
         from ..formats.answer_files import write_answer

@@ -140,7 +140,7 @@ class _Run:
         record, pulse = self._record, self._pulse
         options = record.to_options(self._job.run, client)
         _, question = stored_question(self._job.run)
-        return solved(question, options, record.to_effort(), pulse.progress, pulse.bounds)
+        return solved(question, options, record.to_effort(), pulse.progress)
 
 
 def new_key(name: str) -> str:

@@ -15,7 +15,7 @@ from ...storage.job_folder import JobDir
 from ..errors import format_bytes, shown_number
 from ..results.bounds import Number
 from ..results.proof import plain_number
-from ..results.remaining_time import SweptShare, duration, share_text
+from ..results.remaining_time import ClosingBounds, ProgressEvent, SweptShare, duration, share_text
 from .record import Record
 
 # At every such beat the cluster is asked, and the log gets a line if the run went on.
@@ -46,13 +46,12 @@ class Pulse:
         self._swept = SweptShare(before.get("done", 0), before.get("planned", 0))
         self._bounds = before.get("bounds") and tuple(before["bounds"])
 
-    def progress(self, swept: SweptShare) -> None:
-        """Record how far the run is."""
-        self._swept = swept
-
-    def bounds(self, lower: Number | None, upper: Number | None, way: str) -> None:
-        """Record the interval of an optimum, and the present method."""
-        self._bounds = plain_number(lower), plain_number(upper), way
+    def progress(self, event: ProgressEvent) -> None:
+        """Record how far the run is, or the interval of an optimum and the present method."""
+        if isinstance(event, SweptShare):
+            self._swept = event
+        elif isinstance(event, ClosingBounds):
+            self._bounds = plain_number(event.lower), plain_number(event.upper), event.way
 
     def beat(self) -> None:
         """Write, now and then with a look at the cluster and a line of the log."""

@@ -64,7 +64,7 @@ def resume(
     if stored["plan"] is None and "effort" in stored:
         where = {"memory": stored["memory"], **options}
         chosen = Options(workdir=workdir, seed=stored["seed"], **where)
-        with asked_progress(progress) as (report, watch):
-            return solved(question, chosen, ProofOptions(**stored["effort"]), report, watch)
-    with asked_progress(progress) as (report, _):
+        with asked_progress(progress) as report:
+            return solved(question, chosen, ProofOptions(**stored["effort"]), report)
+    with asked_progress(progress) as report:
         return solved(question, Options(workdir=workdir, **options), progress=report)

@@ -16,7 +16,7 @@ from ...cluster.memory import peak_rss_bytes
 from ...storage.files import Place
 from ...storage.run_folder import RunDir
 from ..api.marginals import in_memory
-from ..api.progress import Lines, is_drawn, read_given, status_line
+from ..api.progress import progress_lines, read_given
 from ..api.stored_runs import stored_model
 from ..errors import IncompatibleRunError, ModelError, checks_keywords
 from ..formats.read import GivenModel
@@ -27,6 +27,7 @@ from ..models.checks import integer
 from ..models.model import Model
 from ..options import Keywords, checked_number
 from ..public_names import public
+from ..results.remaining_time import Iteration
 from .data_rows import DataRows, group_rows, rows_of
 from .expectation import Expectation, present_counts
 from .fit_folder import fit_folder, fit_identity
@@ -364,14 +365,5 @@ def _reporting(progress: Report | bool | None) -> Iterator[Report]:
     if callable(progress):
         yield progress
         return
-    hidden = not progress
-    lines = None if hidden or is_drawn(hidden) else Lines()
-    with status_line(hidden, "planning") as status:
-
-        def report(iteration: int, log: float) -> None:
-            text = f"iteration {iteration:,}: log-likelihood {log:.8g}"
-            status.say(text)
-            if lines is not None:
-                lines.say(text)
-
-        yield report
+    with progress_lines(hidden=not progress) as show:
+        yield lambda iteration, log: show(Iteration(iteration, log)) if show else None

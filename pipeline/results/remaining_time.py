@@ -1,4 +1,7 @@
-"""How far a run is: the one event of progress, and the time that remains at the measured rate. Pure.
+"""How far a run is: the events of progress, and the time that remains at the measured rate. Pure.
+
+An event is a share of swept cells or rows, bounds that close, or an iteration. Each has a text for a person, and one
+callback receives all of them.
 
 The remaining time of a run with N cells, of which n were swept in s seconds since the first cells were counted, is
 
@@ -15,6 +18,8 @@ from typing import Final
 
 from ...tasks.compiler.working_time import compiling_seconds
 from ...tasks.steps.light_dataclass import dataclass
+from ..errors import shown_number
+from .bounds import Number, relative_gap
 
 # The prediction counts as much as the measurement of this share of the cells.
 _PREDICTED_SHARE: Final = 0.01
@@ -46,7 +51,37 @@ class SweptShare:
         return share_text(self.share, self.seconds_left)
 
 
-OnSwept = Callable[[SweptShare], None]
+@dataclass(frozen=True)
+class ClosingBounds:
+    """Both bounds on an optimum, None where one is not known yet, and the method that closes them."""
+
+    lower: Number | None
+    upper: Number | None
+    way: str
+
+    def text(self) -> str:
+        """Return both bounds and how far they are apart, as a part of the larger one; or only what is tried."""
+        if self.lower is None and self.upper is None:
+            return self.way
+        gap = "" if self.lower is None or self.upper is None else f", gap {relative_gap(self.lower, self.upper):.3g}"
+        return f"{self.way}: at least {shown_number(self.lower)}, at most {shown_number(self.upper)}{gap}"
+
+
+@dataclass(frozen=True)
+class Iteration:
+    """A finished iteration of a fit, and the log-likelihood after it."""
+
+    number: int
+    log_likelihood: float
+
+    def text(self) -> str:
+        """Return both numbers."""
+        return f"iteration {self.number:,}: log-likelihood {self.log_likelihood:.8g}"
+
+
+ProgressEvent = SweptShare | ClosingBounds | Iteration
+OnProgress = Callable[[ProgressEvent], None]
+"""Receives the events of a run."""
 
 
 class SweptCells:
@@ -64,7 +99,11 @@ class SweptCells:
     """
 
     def __init__(
-        self, tell: OnSwept, planned: int, predicted: float | None = None, clock: Callable[[], float] | None = None
+        self,
+        tell: Callable[[SweptShare], None],
+        planned: int,
+        predicted: float | None = None,
+        clock: Callable[[], float] | None = None,
     ) -> None:
         self._tell, self._planned, self._predicted = tell, planned, predicted
         self._clock = clock or _working_seconds

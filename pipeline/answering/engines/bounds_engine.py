@@ -81,7 +81,7 @@ class BoundsEngine:
             return swept
         task.stop, task.sweep = stop, None if glances else self._swept
         with resumable(None if folder is None else folder.path):
-            found = task.watched(request.watch).kept_result()
+            found = task.watched(request.progress).kept_result()
         if glances and (found is None or found.status == "bounded"):
             return TurnEnded(f"unproved: {task.interval}")
         if found is not None:

@@ -37,6 +37,7 @@ from ...preprocessing.preprocess import fixed_value
 from ...preprocessing.wide_tables import with_links
 from ...results.bounds import relative_gap
 from ...results.proof import Proof
+from ...results.remaining_time import ClosingBounds
 from ...results.result import Result
 from ..question import Question, question_of
 from ..question_sizes import spare_bytes
@@ -292,7 +293,7 @@ class InnerBounds:
         assert request.ask is not None
         seconds = max(part * (self.until - time.perf_counter()), 0.1)
         effort = ProofOptions(method=request.effort.method, time=seconds)
-        found = request.ask(question, options_of_left(request.options), effort, None, None)
+        found = request.ask(question, options_of_left(request.options), effort, None)
         assert isinstance(found, Result)
         return found
 
@@ -396,8 +397,8 @@ class InnerBounds:
             self.upper, self.above = outward, by
         lower = None if self.best is None else self.best.log10
         self.history.append((time.perf_counter() - request.started, lower, self.upper))
-        if request.watch is not None:
-            request.watch(lower, self.upper, by)
+        if request.progress is not None:
+            request.progress(ClosingBounds(lower, self.upper, by))
 
     def _take(self, summed: Result, states: dict[str, str | int]) -> None:
         """Remember states whose sum is the greatest so far."""

@@ -45,7 +45,6 @@ def answered_left(request: QueryRequest, prepared: Prepared) -> Result:
         options_of_left(request.options),
         request.effort,
         request.progress,
-        request.watch,
     )
     assert isinstance(found, Result)
     seconds = {**found.seconds, "plan": prepared.seconds + found.seconds.get("plan", 0.0)}
@@ -90,6 +89,6 @@ def sum_observed(request: QueryRequest, states: Mapping[str, str | int]) -> Resu
     observed = replace(question.model, evidence=question.hard).observe(states)
     summed = Question(question.model, "partition", observed, question.soft)
     assert request.ask is not None
-    found = request.ask(summed, options_of_left(request.options), ProofOptions(), None, None)
+    found = request.ask(summed, options_of_left(request.options), ProofOptions(), None)
     assert isinstance(found, Result)
     return found

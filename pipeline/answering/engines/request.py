@@ -15,7 +15,6 @@ from ...machine.resources import Resources
 from ...options import Method, Options, ProofOptions
 from ...preprocessing.preprocess import Network, fixed_value
 from ...queries.outer_variables import PROJECTED
-from ..bound_listeners import Watch
 from ..question import Question
 from ..question_sizes import rounded
 from ..run_folder import RunFolder
@@ -40,7 +39,7 @@ def method_of(query: str, engine: str) -> str | None:
     return found[0] if len(found) == 1 and engine != SWEEP else None
 
 
-Ask = Callable[[Question, Options, ProofOptions, Progress | None, Watch | None], Answer]
+Ask = Callable[[Question, Options, ProofOptions, Progress | None], Answer]
 """Answers another question."""
 
 
@@ -54,9 +53,7 @@ class QueryRequest:
     options : Options
     effort : ProofOptions
     progress : callable, optional
-        Called with :class:`.SweptShare`: how far a sweep is.
-    watch : Watch, optional
-        Called with both bounds on an optimum.
+        Receives events: how far a sweep is, and both bounds on an optimum.
     folder : RunFolder, optional
     policy : StrategyPolicy
     ask : callable, optional
@@ -71,7 +68,6 @@ class QueryRequest:
     options: Options
     effort: ProofOptions = field(default_factory=ProofOptions)
     progress: Progress | None = None
-    watch: Watch | None = None
     folder: RunFolder | None = None
     policy: StrategyPolicy = POLICY
     ask: Ask | None = None

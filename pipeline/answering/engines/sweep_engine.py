@@ -23,7 +23,7 @@ from ...orders.tree_search import TreeSearch
 from ...plans.plan import Plan
 from ...preprocessing.leaf_rows import is_listed
 from ...preprocessing.preprocess import Network
-from ...results.remaining_time import SweptShare
+from ...results.remaining_time import ProgressEvent
 from ...trees.costs import Rates, gpu_rates, residue_rates, tree_cost
 from ..counts import MorePrimesError, expected_primes, with_primes
 from ..placement import with_less_device_memory
@@ -185,11 +185,11 @@ class SweepEngine:
     def _run(self, stop: Stop, seconds: float) -> Answer:
         request = self.request
 
-        def look(swept: SweptShare) -> None:
+        def look(event: ProgressEvent) -> None:
             if stop():
                 raise _EndedError
             if request.progress is not None:
-                request.progress(swept)
+                request.progress(event)
 
         progress = look if stop is not bool else request.progress
         if request.question.outer is not None:

@@ -19,7 +19,7 @@ from bucketflow.pipeline.api import bound as bound_module
 from bucketflow.pipeline.api import progress
 from bucketflow.pipeline.compiling import apart, counts_compiling
 from bucketflow.pipeline.drawings.display_policy import DisplayPolicy
-from bucketflow.pipeline.results.remaining_time import SweptShare
+from bucketflow.pipeline.results.remaining_time import ClosingBounds, SweptShare
 from bucketflow.pipeline.results.result import Result
 from bucketflow.tasks.compiler import jit, working_time
 from bucketflow.tasks.compiler.working_time import compiling_seconds, say_compiling, told_of_compiling
@@ -50,17 +50,16 @@ def since(terminal: io.StringIO) -> str:
 
 def test_planning_is_a_phase_and_compiling_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = on_a_terminal(monkeypatch)
-    with progress.progress_lines(hidden=False) as (report, watch):
+    with progress.progress_lines(hidden=False) as report:
         assert report is not None
-        assert watch is not None
         assert "planning" in since(terminal)
         with progress.status_line(False, "another") as status:
             say_compiling(True)
             status.end()
             assert progress.COMPILING in since(terminal)
         say_compiling(False)
-        watch(None, None, "preparation")
-        watch(90, 100, "rows")
+        report(ClosingBounds(None, None, "preparation"))
+        report(ClosingBounds(90, 100, "rows"))
         report(SweptShare(1, 4, 12.5))  # the line is drawn a last time, and the bar a first time
         drawn = since(terminal)
         assert "rows: at least 90, at most 100" in drawn
@@ -78,7 +77,7 @@ def test_nobody_else_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     with progress.progress_lines(hidden=True) as hidden, progress.status_line(False, "planning") as status:
         say_compiling(True)
         status.say("something")
-        assert hidden == (None, None)
+        assert hidden is None
         assert not working_time._listeners
     assert output.getvalue() == ""
 
@@ -86,13 +85,12 @@ def test_nobody_else_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_pipes_get_a_line_every_ten_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     output, now = io.StringIO(), [0.0]
     monkeypatch.setattr("sys.stderr", output)
-    with progress.progress_lines(hidden=False, clock=lambda: now[0]) as (report, watch):
+    with progress.progress_lines(hidden=False, clock=lambda: now[0]) as report:
         assert report is not None
-        assert watch is not None
         for second in range(36):
             now[0] = float(second)
             if second < 15:
-                watch(90, 100, "rows")
+                report(ClosingBounds(90, 100, "rows"))
             else:
                 report(SweptShare(second, 100, 100.0 - second))
     assert output.getvalue().splitlines() == [
@@ -117,10 +115,9 @@ def test_batches_draw_the_same_bar(monkeypatch: pytest.MonkeyPatch) -> None:
 @DisplayPolicy.using(bar_seconds=600.0)
 def test_a_short_command_draws_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = on_a_terminal(monkeypatch)
-    with progress.progress_lines(hidden=False) as (report, watch):
+    with progress.progress_lines(hidden=False) as report:
         assert report is not None
-        assert watch is not None
-        watch(1, 2, "rows")
+        report(ClosingBounds(1, 2, "rows"))
         report(SweptShare(1, 2))
     assert terminal.getvalue().strip("\n") == ""
 

@@ -12,7 +12,7 @@ from bucketflow.pipeline.answering import placement
 from bucketflow.pipeline.budget.budget_policy import BudgetPolicy
 from bucketflow.pipeline.jobs import heartbeat
 from bucketflow.pipeline.jobs.heartbeat import Pulse
-from bucketflow.pipeline.results.remaining_time import SweptShare
+from bucketflow.pipeline.results.remaining_time import ClosingBounds, SweptShare
 from bucketflow.pipeline.runs.run_policy import SlicePolicy
 from bucketflow.storage.job_folder import JobDir
 from tests.models import grid
@@ -34,7 +34,7 @@ def test_another_driver_begins_with_what_was_said_last(job: JobDir) -> None:
     first.beat()
     assert (job.read_pulse()["done"], job.read_pulse()["bounds"]) == (0, None)
     first.progress(SweptShare(59, 100))
-    first.bounds(3, 9, "rows")
+    first.progress(ClosingBounds(3, 9, "rows"))
     first.beat()
     second = Pulse(job, None)
     second.beat()

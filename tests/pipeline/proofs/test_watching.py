@@ -13,7 +13,7 @@ from bucketflow.pipeline.api import progress
 from bucketflow.pipeline.drawings.display_policy import DisplayPolicy
 from bucketflow.pipeline.models.model import Model
 from bucketflow.pipeline.results.proof import Proof
-from bucketflow.pipeline.results.remaining_time import SweptShare
+from bucketflow.pipeline.results.remaining_time import ClosingBounds, SweptShare
 from tests.pipeline.proofs.test_chain import grid
 
 
@@ -58,15 +58,14 @@ def test_terminals_see_a_line_of_bounds(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(terminal, "isatty", lambda: True)
     monkeypatch.setattr("sys.stderr", terminal)
     monkeypatch.setenv("COLUMNS", "100")
-    with progress.progress_lines(hidden=False) as (report, watch):
-        assert watch is not None
+    with progress.progress_lines(hidden=False) as report:
         assert report is not None
-        watch(90, None, "preparation")
-        watch(90, 100, "rows")
+        report(ClosingBounds(90, None, "preparation"))
+        report(ClosingBounds(90, 100, "rows"))
         report(SweptShare(1, 2))
     assert "rows: at least 90, at most 100, gap 0.1" in terminal.getvalue()
 
 
 def test_hidden_progress_calls_nothing() -> None:
-    with progress.progress_lines(hidden=True) as callbacks:
-        assert callbacks == (None, None)
+    with progress.progress_lines(hidden=True) as report:
+        assert report is None
