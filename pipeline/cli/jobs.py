@@ -237,9 +237,8 @@ def _watch(job: Job) -> None:
             elif progress.swept.planned and facts.state == "running":
                 draw(progress.swept)
             else:
-                known = progress.lower is not None or progress.upper is not None
-                way = progress.way if known else f"{facts.id} {facts.state}"
-                draw(ClosingBounds(progress.lower, progress.upper, way))
+                known = progress.bounds.lower is not None or progress.bounds.upper is not None
+                draw(progress.bounds if known else ClosingBounds(None, None, f"{facts.id} {facts.state}"))
 
         record = job.wait(seen=look)
     if drawn:

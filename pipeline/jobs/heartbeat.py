@@ -87,10 +87,8 @@ class Progress:
     ----------
     swept : SweptShare
         The seconds left are those when its driver last wrote.
-    lower, upper : number or None
-        The interval of an optimum, if bounds prove it; otherwise None.
-    way : str
-        The present method of closing the bounds.
+    bounds : ClosingBounds
+        The interval of an optimum, if bounds prove it, and the present method.
     workers : int
         Of the cluster.
     peak_bytes : int
@@ -98,22 +96,17 @@ class Progress:
     """
 
     swept: SweptShare = field(default_factory=SweptShare)
-    lower: Number | None = None
-    upper: Number | None = None
-    way: str = ""
+    bounds: ClosingBounds = field(default_factory=lambda: ClosingBounds(None, None, ""))
     workers: int = 0
     peak_bytes: int = 0
 
     @classmethod
     def of(cls, pulse: Mapping[str, Any], started: float) -> Progress:
         """Read a pulse."""
-        lower, upper, way = pulse.get("bounds") or (None, None, "")
         left = pulse.get("left") if pulse.get("at", started) >= started else None  # not of an earlier start
         return cls(
             swept=SweptShare(pulse.get("done", 0), pulse.get("planned", 0), left),
-            lower=lower,
-            upper=upper,
-            way=way,
+            bounds=ClosingBounds(*(pulse.get("bounds") or (None, None, ""))),
             workers=pulse.get("workers", 0),
             peak_bytes=pulse.get("peak_bytes", 0),
         )
@@ -204,8 +197,8 @@ def facts_of(folder: Place, record: Record, progress: Progress) -> JobFacts:
         seconds_left=progress.swept.seconds_left if running else None,
         since=record.started,
         running_seconds=max(until - record.started, 0.0) if record.started and until else 0.0,
-        lower=progress.lower,
-        upper=progress.upper,
+        lower=progress.bounds.lower,
+        upper=progress.bounds.upper,
         workers=progress.workers,
         peak_bytes=progress.peak_bytes,
         starts=record.starts,
