@@ -120,7 +120,6 @@ class CompiledState:
         self._sound = True
         self._next: tuple[Skeleton, Mapping[int, Scaled], KeptTables] | None = None
         self._share_run = 1.0
-        self._propagations = 0
         self.expected: int = 0
         self._priced: tuple[Plan | None, float] = None, 0.0
         self._fresh_seconds: dict[Hashable, float] = {}
@@ -356,7 +355,7 @@ class CompiledState:
                 return on_device
             check_memory(plan, default_memory_bytes())
         tables, threads = self._tables_under(findings), plan.kept_threads
-        before = tables.computed
+        before, seconds = tables.computed, tables.seconds
         tables.refresh(plan.tree.roots, threads)
         total = self._partition.total([tables.table(r) for r in plan.tree.roots])
         found: dict[Target, Array] = {}
@@ -364,7 +363,7 @@ class CompiledState:
             nodes = tuple([plan.results[target] for target in targets])
             tables.refresh(nodes, threads)
             found = self._read(dict(zip(targets, nodes, strict=True)))
-            self._change_pace()
+            self._change_pace(tables.seconds - seconds if before else 0.0)
         self.expected = max(self.expected - 1, 0)
         self._sound = True
         self._share_run = (tables.computed - before) / len(plan.steps)
@@ -384,16 +383,19 @@ class CompiledState:
             for target, table in zip(nodes, flat, strict=True)
         }
 
-    def _change_pace(self) -> None:
+    def _change_pace(self, again: float) -> None:
         """Turn to compiled loops once as much time was spent without them as it takes to load them, or as soon as the
         expected questions would take as long.
+
+        Parameters
+        ----------
+        again : float
+            Seconds of the last question; 0 if it was the first one, which computes all tables.
         """
         tables, plan = self._tables, self.plan
         if tables is None or plan is None or tables.compiled:
             return
-        self._propagations += 1
-        coming = (self.expected - 1) * tables.seconds / self._propagations
-        if max(tables.seconds, coming) > CompiledPolicy.current().loading_seconds:
+        if max(tables.seconds, again * self.expected) > CompiledPolicy.current().loading_seconds:
             self._tables = kept_tables(plan, tables.copies(self._base), True)
             self._tables.restore(tables.current())
 
