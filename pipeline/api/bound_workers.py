@@ -57,7 +57,8 @@ class BoundWorkers(ExitStack):
                 f"tasks 'steps' do not apply: the messages are {count:,} tasks, and a scheduler receives at most "
                 f"{most:,}; leave out tasks, or give a larger z"
             )
-        if not by_steps and (seconds < 2 * TASK_SECONDS or count > most):
+        # the scheduler and the workers take about 2 ms for each task
+        if not by_steps and (seconds < max(2 * TASK_SECONDS, count * TASK_SECONDS / 100) or count > most):
             return None
         if self._pool is None:
             pools = DaskPools(self._resources, task_bytes=task_bytes(split), model=self._model)
@@ -79,7 +80,6 @@ class BoundWorkers(ExitStack):
         if self._pool is None:
             why = "preprocessing gives the answer" if asked.folder is None else "messages on disk are computed here"
             if self._seconds is not None:
-                sending = f"sending its messages to workers pays only from {2 * TASK_SECONDS:.2g} s on"
-                why = f"the longest elimination takes {self._seconds:.2g} s, and {sending}"
+                why = f"the longest elimination takes {self._seconds:.2g} s, and sending its messages takes longer"
             return not_sent(asked, why)
         return sent_work(self._pool, asked)
