@@ -73,8 +73,8 @@ def _path(folder: Path, name: str, version: str) -> Path:
 
 # Measurements of one kind, of which the fastest counts.
 REPEATS = 3
-# Looking up this machine's rates takes longer than this; compiling what measures them a good part of that.
-_SHORT_SECONDS, _LONG_SECONDS = 1e-3, 10.0
+# The first look-up of this machine's rates takes 4 ms; compiling the loops that measure them a good part of 10 s.
+_SHORT_SECONDS, _LONG_SECONDS = 4e-3, 10.0
 # Limits for the measured cost of an additional table, relative to a pass of its own; a busy machine can measure
 # nonsense.
 _SHARES = (0.05, 0.5)

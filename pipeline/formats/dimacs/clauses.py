@@ -185,12 +185,14 @@ class WeightedClauses:
                 scope, signs = tuple([abs(x) - 1 for x in own]), bytes([x < 0 for x in own])
                 found[place] = self._like(signs, weights[place]).over(scope)
         literals, places = literals[~twice], which[~twice].tolist()
+        if not places:
+            return
         size, negative = literals.shape[1], (literals < 0).tobytes()
         patterns = [negative[k : k + size] for k in range(0, len(negative), size)] if size else [b""] * len(places)
         keys = list(zip(patterns, map(weights.__getitem__, places), strict=True))
-        kinds = {key: self._like(*key) for key in dict.fromkeys(keys)}
-        alike = [kinds[key] for key in keys]
-        fields = ([getattr(function, name) for function in alike] for name in ("values", "rows", "default"))
+        alike = {key: self._like(*key) for key in dict.fromkeys(keys)}
+        kinds = {key: (function.values, function.rows, function.default) for key, function in alike.items()}
+        fields = zip(*map(kinds.__getitem__, keys), strict=True)
         scopes = map(tuple, (np.abs(literals) - 1).tolist())
         for place, function in zip(places, many_functions(scopes, *fields), strict=True):
             found[place] = function
