@@ -121,6 +121,7 @@ class CompiledState:
         self._next: tuple[Skeleton, Mapping[int, Scaled], KeptTables] | None = None
         self._share_run = 1.0
         self.expected: int = 0
+        self._last_seconds = 0.0
         self._priced: tuple[Plan | None, float] = None, 0.0
         self._fresh_seconds: dict[Hashable, float] = {}
         self.device: GpuPropagation | None = None
@@ -392,6 +393,8 @@ class CompiledState:
         again : float
             Seconds of the last question; 0 if it was the first one, which computes all tables.
         """
+        # the shorter of two questions, because one may be delayed by chance
+        again, self._last_seconds = min(again, self._last_seconds), again
         tables, plan = self._tables, self.plan
         if tables is None or plan is None or tables.compiled:
             return
