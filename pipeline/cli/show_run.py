@@ -89,10 +89,14 @@ def print_run(facts: dict[str, Any]) -> None:
         click.echo(f"slow: {task['table']} {task['chunk']} {task['seconds']} s")
 
 
+_FIT_ENDS: Final = {"counted": "counted", "converged": "converged", "iterations": "the limit of iterations"}
+"""How a start of a fit ended, by its status."""
+
+
 def _fit_rows(facts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield the starts of a fit with their iterations and log-likelihoods, and the settings of the call."""
     for number, start in enumerate(facts["starts"]):
-        ended = facts["ended"][number] if facts["ended"] else "unfinished"
+        ended = _FIT_ENDS[facts["ended"][number]] if facts["ended"] else "unfinished"
         logs = start["log_likelihoods"]
         rise = f", log-likelihood {logs[0]:.10g} … {logs[-1]:.10g}" if logs else ""
         yield f"start {number + 1}", f"{counted(start['iterations'], 'iteration')}, {ended}{rise}"
