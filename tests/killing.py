@@ -37,7 +37,7 @@ def reporting(hidden):
     def report(swept):
         if not said:
             said.append(print("running", file=sys.stderr, flush=True))
-    yield report, None
+    yield report
 
 progress.progress_lines = reporting
 main()

@@ -59,6 +59,7 @@ class Toulbar2Search:
         self.network, self.upper = network, upper
         self.offset, given = _problem(network, upper)
         self.lower = self.offset
+        self._cut_off: int = self.offset + given["upper"]
         self.total: int | None = None
         self.complete = False
         self._announced: int | None = None
@@ -73,7 +74,9 @@ class Toulbar2Search:
         if bounds := _BOUNDS.match(line):
             self.lower = max(self.lower, self.offset + int(bounds[1]))
         elif found := _FOUND.match(line):
-            self._announced = self.offset + int(found[1])
+            total = self.offset + int(found[1])
+            # toulbar2 also reports an assignment that reaches the cut-off, as one with a forbidden entry does
+            self._announced = total if total < self._cut_off else None
         elif line == COMPLETE:
             self.complete = True
         elif self._announced is not None and line.startswith(" "):

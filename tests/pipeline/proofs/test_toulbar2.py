@@ -90,6 +90,20 @@ def test_optima(network: CostNetwork, beside: int, bounded: bool) -> None:
 
 
 @needs_toulbar2
+def test_a_forbidden_assignment_at_the_cut_off_is_no_solution() -> None:
+    """toulbar2 reports it, and then that the search is complete."""
+    forbidden = CostTable((0,), np.array([np.inf]))
+    network = CostNetwork((1, 2, 2), (forbidden, CostTable((1, 2), np.array([[5.0, 0.0], [3.0, 8.0]]))), 0)
+    for _ in range(5):
+        search = Toulbar2Search(network, 6, _PLENTY, 0)
+        with search.process.working():
+            while not (search.process.ended or search.complete):
+                assert not list(search.read())
+        search.process.close()
+        assert search.complete
+
+
+@needs_toulbar2
 def test_tables_of_four_variables_and_huge_costs() -> None:
     rng = np.random.default_rng(0)
     wide = rng.integers(0, 1 << 48, (3, 2, 2, 2)).astype(float)
