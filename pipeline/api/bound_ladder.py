@@ -1,4 +1,4 @@
-"""Rounds of bounds: mini-buckets that grow while they fit, then what else raises a bound, and the best of all."""
+"""Rounds of bounds: mini-buckets that grow while time and memory allow, then triangles and other orders."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ if TYPE_CHECKING:
     from ..minibuckets.run_boxes import Spilling
     from ..proofs.provers.triangles import TriangleBounds
 
-# Assumed seconds of a mini-bucket, and of a cell of least costs or of sums, before a round was measured. Measured
-# seconds per cell range from 4e-9 for large domains to 1e-7 for binary ones.
+# Assumed seconds for each cell of a sum, before a round is measured. Measured seconds per cell range from 4e-9 for
+# large domains to 1e-7 for binary ones.
 _SUM_CELL_SECONDS: Final = 2e-7
-# A round takes longer than the fastest so far lets it seem.
+# Safety factor on the predicted seconds of a round, because the prediction follows the fastest round so far.
 _OPTIMISM: Final = 1.5
-# Triangles get 1 / this of the remaining time, and all of it if they raise the bound.
+# Triangles get 1 / this of the remaining time, and then all of it if they raised the bound.
 _TRIANGLE_PART: Final = 4.0
 
 Rounds = Iterator[BoundRound]
 
 
 class BoundedQuestion(Protocol):
-    """What is bounded: a network, and what is known of its answer."""
+    """A query to bound: its network, and the bounds so far."""
 
     network: Network
 
@@ -61,7 +61,7 @@ class BoundedQuestion(Protocol):
 
     @property
     def closed(self) -> bool:
-        """Whether nothing is left to find."""
+        """Whether no further round can improve the bounds."""
         ...
 
     def name(self, v: int) -> str:
@@ -69,7 +69,7 @@ class BoundedQuestion(Protocol):
         ...
 
     def attempt(self, split: Partition, keep: bool, stop: Stop | None, spilling: Spilling | None = None) -> Any:
-        """Eliminate once, beside other threads that do; return None if it was stopped."""
+        """Eliminate once, or return None if stopped; several threads may do so concurrently."""
         ...
 
     def take(self, found: Any) -> None:
@@ -77,11 +77,11 @@ class BoundedQuestion(Protocol):
         ...
 
     def interval(self) -> tuple[Number | None, Number | None]:
-        """Lower and upper bound; None where nothing is known."""
+        """Return the lower and the upper bound; None for an unknown bound."""
         ...
 
     def found(self) -> Bounds:
-        """What is known."""
+        """Return the bounds so far."""
         ...
 
 
@@ -90,7 +90,7 @@ class BoundedQuestion(Protocol):
 
 @dataclass(frozen=True)
 class MessagePlace:
-    """Whether messages are kept in memory, or where they are on disk."""
+    """The place of messages: in memory if ``keep``, or on disk if ``spilling``; otherwise no message is stored."""
 
     keep: bool
     spilling: Spilling | None = None
@@ -176,7 +176,7 @@ class Room:
 
 
 def _searched(network: Network, order: Any, asked: Options) -> tuple[int, ...]:
-    """Buckets of an order that was asked for: by name, or all variables."""
+    """Return the requested elimination order, which is a name or a list of variables."""
     search = TreeSearch(network.dims, network.scopes, "bucket", order, asked.order_time, asked.seed)
     tree = search.cheapest()
     return rearranged(network.dims, network.scopes, elimination_order(tree))
@@ -208,16 +208,16 @@ class RoundPace:
 
 @dataclass
 class Ladder:
-    """Mini-buckets of growing size, while memory and time allow, and what is tried beside them.
+    """Rounds of mini-buckets of growing size, while memory and time allow, then of triangles and other orders.
 
     Parameters
     ----------
     question : BoundedQuestion
     resources : Resources
     start : float
-        When the time began, by ``perf_counter``.
+        Start of the query, by ``perf_counter``.
     limit : float
-        Seconds that all may take.
+        Seconds for all rounds together.
     """
 
     question: BoundedQuestion
@@ -243,7 +243,7 @@ class Ladder:
         return depth_first_order(self.question.dims, self.question.scopes, seed=asked.seed)
 
     def climb(self, order: tuple[int, ...], z: int | None) -> Rounds:
-        """Run round after round; of a size that is asked for only one."""
+        """Run rounds of growing mini-buckets, or a single round if ``z`` is given."""
         if self.question.closed:
             return
         if not self.question.scopes:
@@ -277,7 +277,7 @@ class Ladder:
             cells = split.cells
 
     def _small(self, sizes: Iterator[tuple[Size, Partition]]) -> tuple[list[tuple[Size, Partition]], int]:
-        """Return the first sizes, and at which to begin: the largest in memory that takes its part of the time.
+        """Return the first sizes, and the index of the first round: the largest size within its time and memory.
 
         Any size that takes no longer than the smallest size, which has the most mini-buckets, is as good a start.
         """
@@ -297,9 +297,9 @@ class Ladder:
     def _grow(
         self, splits: Iterable[tuple[Size, Partition]], needed: bool
     ) -> Generator[BoundRound, None, tuple[Size, Partition] | None]:
-        """Run rounds in their order while the next fits; return the size and partition of the last, if there is one.
+        """Run rounds in order while the next round fits; return size and partition of the last round, None without one.
 
-        The first is run to its end, and has to fit, where it is ``needed``.
+        If ``needed``, the first round must fit, and it runs to its end.
         """
         done = None
         for size, split in splits:
@@ -342,9 +342,9 @@ class Ladder:
         return BoundRound(*asked, *interval, found[1], disk_bytes=place.disk_bytes, way=way)
 
     def _otherwise(self, order: tuple[int, ...], size: Size) -> Rounds:
-        """Use what time is left where no larger mini-bucket fits: triangles for an optimum, and other orders.
+        """Use the remaining time if no larger mini-bucket fits: triangles for an optimum, then other orders.
 
-        Triangles have a part of it first, and all of it if they raise the bound.
+        Triangles first get a part of this time, and then all of it if they raised the bound.
         """
         if isinstance(self.question, OptimumBounds):
             yield from self._triangles()
@@ -352,7 +352,7 @@ class Ladder:
             yield from self._other_orders(order, size)
 
     def _triangles(self) -> Rounds:
-        """Let triangles of functions agree, which needs no large table; it is the best bound where links interfere."""
+        """Let triangles of functions agree, which needs no large table; the best bound for interfering radio links."""
         question = self.question
         assert isinstance(question, OptimumBounds)
         from ..proofs.provers.triangles import TriangleBounds
@@ -371,7 +371,7 @@ class Ladder:
                 return
 
     def _agree(self, search: TriangleBounds, end: float) -> bool:
-        """Let triangles shift costs until some time; return False where there is none to compile that."""
+        """Let triangles shift costs until ``end``; return False if their loops cannot be compiled in time."""
         assert isinstance(self.question, OptimumBounds)
         try:
             found = search.run(lambda: perf_counter() > end, lambda *_: None, lambda _: None)
@@ -381,9 +381,9 @@ class Ladder:
         return True
 
     def _other_orders(self, order: tuple[int, ...], size: Size) -> Rounds:
-        """Run mini-buckets of one size along orders that chance makes different, as their bounds are.
+        """Run mini-buckets of one size along random elimination orders, because bounds differ between orders.
 
-        Several GPUs do so at the same time, an order each.
+        Several GPUs run concurrently, each with an order of its own.
         """
         place, sent = MessagePlace(True), list[Partition]()
 
@@ -418,7 +418,7 @@ class Ladder:
             yield split
 
     def _devices(self, size: Size, order: tuple[int, ...]) -> Pool:
-        """Return the GPUs that orders are spread over: as many as this machine's memory keeps messages for."""
+        """Return the GPUs for elimination orders: as many as this machine's memory can store messages for."""
         held = self._split(order, size).kept_bytes + self.room.beside
         count = min(self.resources.gpu_count, self.resources.host_bytes // max(held, 1))
         return DeviceThreads(count, at_a_time=1) if count > 1 else SerialPool()

@@ -1,4 +1,4 @@
-"""How the posterior of a state follows each parameter of a network: the public function."""
+"""The public function ``sensitivity``: the posterior of a state as a function of each parameter of a network."""
 
 from __future__ import annotations
 
@@ -36,24 +36,26 @@ def sensitivity(
     evidence: Findings = None,
     **options: Unpack[Keywords],
 ) -> Sensitivity:
-    """Return what the posterior of a state would be with another value of each parameter, of one at a time.
+    """Return the posterior of a state as a function of each parameter (table entry), one parameter at a time.
 
     A posterior is a quotient of two functions that are linear in a parameter (Castillo, Gutiérrez and Hadi 1997; Coupé
-    and van der Gaag 2002); the derivatives of the probability of the evidence, without and with the state, give both,
-    for all parameters at once. In a Bayesian network the other probabilities of a parameter's distribution change in
-    proportion, or alike where they are all 0, so that it stays one; in a Markov network nothing else changes, nor in
-    one whose tables are no distributions, which ``check=False`` allows.
+    and van der Gaag 2002). The derivatives of the probability of the evidence, without and with the state, give both
+    functions for all parameters.
+
+    In a Bayesian network, the other probabilities of the parameter's distribution change in proportion, so that they
+    still sum to 1. If they are all 0, they share the rest equally. In a Markov network, no other entry changes. This
+    also holds for a Bayesian network whose tables are not distributions, which ``check=False`` allows.
 
     Parameters
     ----------
     model : Model, path or name of an example
     variable : str
     state : str or int
-        Its label, or its index.
+        Label or index of the state.
     evidence : mapping, path or None
         Variable name → state label or index, or → one likelihood a state (soft evidence); or a file.
     **options
-        As in :func:`bucketflow.marginals`; two such questions are asked.
+        As in :func:`bucketflow.marginals`; two such queries are computed.
 
     Returns
     -------

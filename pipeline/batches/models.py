@@ -1,4 +1,4 @@
-"""The models of a batch, which a process keeps between packs of questions, and the questions about them."""
+"""Models of a batch that a process caches between questions: read, compiled or as circuits; and questions of rows."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class BatchPolicy(Policy):
     kept_model_bytes : int
         Bytes of models that are kept for further questions.
     large_seconds : float
-        A question that is predicted to take longer is worth all workers, or one of its own.
+        A question that is predicted to take longer gets all workers, or a worker of its own.
     """
 
     compiled_rows: int = 4
@@ -60,7 +60,7 @@ class RecentValues(Generic[T]):
     Parameters
     ----------
     limit_bytes : callable
-        Of all values but the last, by the policy in force.
+        Returns the maximum bytes of all values together. The newest value stays even if it exceeds the limit.
     """
 
     def __init__(self, limit_bytes: Callable[[], int]):
@@ -69,7 +69,7 @@ class RecentValues(Generic[T]):
         self._lock = Lock()
 
     def get(self, key: Hashable, make: Callable[[], T], size: Callable[[T], int]) -> T:
-        """Return the value of a key, made now if it is not there; its size may grow."""
+        """Return the cached value of a key, or make it; ``size`` is called again later, because a value may grow."""
         with self._lock:
             found = self._values.get(key)
         if found is None:
@@ -96,14 +96,14 @@ _circuits: RecentValues[_CircuitAttempt] = RecentValues(_limit_bytes)
 
 
 def model_of_row(row: Row, options: Options) -> Model:
-    """Return the model of a row, read again where its file was touched."""
+    """Return the model of a row; it is read again if its file has changed."""
     return _models.get(_key(row), lambda: load(row.model, memory=options.memory, check=row.check), _size)
 
 
 def kept_model(path: str, *, memory: int | str | None, check: bool) -> Model:
-    """Read a model as :func:`.solve.load` does, in the working directory, unless its file was read before so."""
+    """Return the model of a file as :func:`.solve.load` does; an unchanged file is read once."""
     file = os.fspath(file_or_example(path))
-    if not isfile(file):  # there is a sentence about that
+    if not isfile(file):  # ``load`` explains this in its error message
         return load(path, memory=memory, check=check)
     key = os.getcwd(), path, hash_of(file), str(memory), check
     return _models.get(key, lambda: load(path, memory=memory, check=check), _size)
@@ -147,16 +147,16 @@ class _CircuitAttempt:
 def circuit_seconds(count: int, each: float | None, compiling: float) -> float:
     """Return the nominal seconds in which a circuit for some rows has to be complete; 0 if none is tried.
 
-    A circuit has no price before it is complete. If its time slice is over before, that time is lost. The time slice
-    therefore grows with the square root of the number of rows: it is a tenth of the time of 25 rows, and a hundredth
-    of that of 2,500.
+    The time of a circuit is unknown before the circuit is complete. If the time slice ends first, its time is lost.
+    Therefore the time slice grows with the square root of the number of rows. For 25 rows it is a tenth of the time of
+    all rows by the other method, and for 2,500 rows a hundredth.
 
     Parameters
     ----------
     count : int
         Rows about the model.
     each : float or None
-        Predicted seconds of a row in another way; None if only a search may answer.
+        Predicted seconds of a row by another method; None if only a search may answer.
     compiling : float
         Seconds in which the loops of the search are compiled first.
 
@@ -184,8 +184,8 @@ def circuit_of_row(row: Row, options: Options, count: int, each: float | None) -
     count : int
         Rows about the model.
     each : float or None
-        Predicted seconds of a row in another way, which the evaluation of a case must not exceed; None if only a search
-        may answer.
+        Predicted seconds of a row by another method. The evaluation of a case must not take longer. None if only a
+        search may answer.
     """
     seconds = circuit_seconds(count, each, 0.0 if each is None else searching_price().compiling_seconds)
     attempt = _circuits.get((*_key(row), row.memory), _CircuitAttempt, lambda found: found.nbytes)
@@ -250,5 +250,5 @@ def options_of(row: Row, options: Options, **more: Any) -> Options:
 
 
 def effort_of(row: Row) -> ProofOptions:
-    """Return how long an optimum may be left between its bounds."""
+    """Return the time limit of an optimum, after which its answer is the bounds; other queries have none."""
     return ProofOptions(time=row.time if row.query == "optimum" else None)

@@ -1,7 +1,7 @@
-"""Proving what a circuit is: decomposable, smooth, deterministic; and that it has a model's assignments and values.
+"""Proof that a circuit is decomposable, smooth and deterministic, and that it has a model's assignments and values.
 
-A circuit with all three properties has exactly the model's assignments if none of its assignments violates a function
-and it has as many assignments as the model (Darwiche and Marquis, JAIR 2002).
+A circuit with these three properties has exactly the assignments of a model under two conditions: no assignment of the
+circuit violates a function, and the circuit has as many assignments as the model (Darwiche and Marquis, JAIR 2002).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _LEAST_DRAWS: Final = 2
 
 Array = NDArray[Any]
 Box = tuple[Array, ...]
-"""For each variable of a scope which of its states are in."""
+"""For each variable of a scope, a mask of the states that the box contains."""
 # Maximum number of codes that use a direct table.
 _SMALL_CODES = 1 << 16
 
@@ -45,14 +45,14 @@ class CircuitReport:
     Parameters
     ----------
     faults : tuple of str
-        Sentences; none if the circuit is what it should be.
+        A sentence for each fault; empty if the circuit passed the check.
     nodes, edges : int
     log10 : float
         Of the sum over all assignments.
     count : int
         Assignments.
     compared : bool
-        Whether they were compared with a model's.
+        Whether the assignments and the sum were compared with a model.
     """
 
     faults: tuple[str, ...]
@@ -109,7 +109,7 @@ def check_circuit(found: Circuit, model: Model | None = None) -> CircuitReport:
 
 @dataclass
 class _Scopes:
-    """Sets of variables, each with a number; nodes of a bucket share one."""
+    """Numbered sets of variables; many nodes of a circuit have the same set."""
 
     known: dict[int, int] = field(default_factory=lambda: {0: 0})
     masks: list[int] = field(default_factory=lambda: [0])
@@ -162,9 +162,9 @@ def _scope_faults(graph: CircuitGraph) -> list[str]:
 
 
 def _kinds_of(rows: Array, most: int) -> tuple[Array, Array]:
-    """Return distinct rows of numbers below ``most``, and for each given one which it is.
+    """Return the distinct rows, and for each given row the index of its distinct row; numbers are below ``most``.
 
-    It works column by column, with tables of the existing kinds: rows are many, kinds are few.
+    The rows are compared column by column, with a table of the combinations so far: rows are many, but few differ.
     """
     place, kinds = np.zeros(len(rows), np.int64), np.zeros((min(len(rows), 1), 0), np.int64)
     for column in rows.T:
@@ -197,7 +197,8 @@ def _determinism_faults(graph: CircuitGraph) -> list[str]:
 def _exclude_each_other(graph: CircuitGraph, pairs: Array) -> Array:
     """Return which pairs of nodes, shape (pairs, 2), imply different states of some variable.
 
-    Each state of each variable is a case, some variables at a time: is a node possible in it?
+    Each state of each variable is a case, in which only this state of the variable is allowed. Two nodes exclude each
+    other if, for some variable, no case leaves both possible. The cases of some variables are evaluated together.
     """
     found = np.zeros(len(pairs), np.bool_)
     order = np.lexsort(graph.indicators[::-1])
@@ -233,7 +234,7 @@ def _possible_bits(graph: CircuitGraph, allowed: Array) -> Array:
 
 
 def _model_faults(found: Circuit, model: Model, log10: float, count: int) -> list[str]:
-    """Compare a circuit, which is known to be one, with a model."""
+    """Compare a circuit with a model, after the check of its structure found no fault."""
     known = found.graph.variables
     if model.names != found.model.own_names or model.dims != known.dims[: len(model.dims)]:
         raise ModelError("the circuit and the model have different variables")
@@ -279,15 +280,15 @@ def _allowed_faults(found: Circuit, model: Model) -> list[str]:
 
 
 def zero_boxes(function: Function, dims: Sequence[int]) -> list[Box]:
-    """Return where a function is 0, as boxes that do not overlap: sets of states, one for each variable of its scope.
+    """Return disjoint boxes that cover the zeros of a function; a box has a set of states for each variable.
 
-    States with the same zeros behind them form one set. The variables are taken in both directions, and the direction
-    with fewer boxes is used.
+    States of a variable with the same zeros over the following variables form one set. The variables are taken in both
+    directions, and the direction with fewer boxes is used.
 
     Raises
     ------
     BudgetError
-        If there are too many of them.
+        If there are too many boxes.
     """
     sizes = tuple([dims[v] for v in function.scope])
     if function.rows is None:
@@ -359,7 +360,7 @@ def _boxes(rows: Array, sizes: tuple[int, ...], inside: bool, most: int) -> list
 
 
 def _split(rows: Array, size: int, inside: bool) -> list[tuple[Array, Array]]:
-    """Return sets of states of the first variable, and what is listed behind all states of a set."""
+    """Return sets of states of the first variable, each with the rows that follow all states of the set."""
     groups: dict[bytes | None, tuple[Array, Array]] = {}
     for own in np.split(rows, np.flatnonzero(np.diff(rows[:, 0])) + 1):
         rest = np.ascontiguousarray(own[:, 1:])
@@ -372,7 +373,7 @@ def _split(rows: Array, size: int, inside: bool) -> list[tuple[Array, Array]]:
 def _violations(graph: CircuitGraph, model: Model, zeros: list[tuple[int, list[Box]]], most: int) -> list[str]:
     """Return which zeros of functions a circuit allows, at most one per function.
 
-    Each box of zeros is a case, and a node's bit tells whether it is possible there.
+    Each box of zeros is a case. If the root is possible in a case, the circuit allows an assignment of this box.
     """
     variables, states = graph.indicators
     boxes = [(f, box) for f, own in zeros for box in own]
@@ -395,7 +396,7 @@ def _violations(graph: CircuitGraph, model: Model, zeros: list[tuple[int, list[B
 
 
 def _allowed_in(graph: CircuitGraph, scope: tuple[int, ...], box: Box) -> list[int]:
-    """Return states of a box, in which something is possible, that are possible together."""
+    """Return an assignment of a box that the circuit allows; there is at least one."""
     variables, states = graph.indicators
     found = list[int]()
     for k, own in enumerate(box):
@@ -412,11 +413,11 @@ def _allowed_in(graph: CircuitGraph, scope: tuple[int, ...], box: Box) -> list[i
 
 
 def _value_faults(found: Circuit, model: Model) -> list[str]:
-    """Draw assignments from the circuit, and compare what they are worth with the model."""
+    """Draw assignments from the circuit, and compare their values with their values in the model."""
     if found.log10()[0] == -math.inf:
         return []
     policy = CircuitPolicy.current()
-    fit = policy.batch_bytes // (8 * found.graph.nodes)  # of a large circuit each takes a pass
+    fit = policy.batch_bytes // (8 * found.graph.nodes)  # in a large circuit, each draw takes a pass of its own
     draws = found.sample(min(max(fit, _LEAST_DRAWS), _CHECKED_DRAWS))
     logs = found.log10(Cases(len(draws), dict(enumerate(draws.T))))
     for states, log10 in zip(draws.tolist(), logs.tolist(), strict=True):

@@ -1,4 +1,8 @@
-"""Walks along the steps: forward, or with messages from later steps that are made backward, kept at checkpoints."""
+"""Walks along the steps of a dynamic network, which yield the posteriors or the most likely states of each step.
+
+A walk goes forward. The messages from later steps are computed first, from the last step back, and are stored only at
+checkpoints.
+"""
 
 from __future__ import annotations
 
@@ -21,14 +25,14 @@ from .slice_sums import SliceBeliefs, SliceSums, SumMessage
 
 
 def evidence_by_step(model: Model, evidence: Any, steps: int | None) -> Cases:
-    """Read what is observed of a slice's variables, a case for each step.
+    """Read the evidence about the variables of a slice: one case for each step.
 
     Parameters
     ----------
     evidence : mapping, data frame, sequence of mappings, path of a .csv file, or None
         As for ``marginals_batch`` of a compiled model.
     steps : int or None
-        How many steps there are; those beyond the evidence observe nothing.
+        Number of steps; steps beyond the evidence observe nothing. If None, one step for each row of evidence.
 
     Raises
     ------
@@ -57,7 +61,7 @@ def _read(model: Model, evidence: Any) -> Cases:
 
 
 def _padded(column: Array, count: int) -> Array:
-    """Return a column with a row for each step: unobserved where there was none."""
+    """Return a column with a row for each step; added rows are unobserved."""
     missing = count - len(column)
     if not missing:
         return column
@@ -66,7 +70,7 @@ def _padded(column: Array, count: int) -> Array:
 
 
 class StepFindings:
-    """Findings of each step: likelihoods for sums, energies for optima; equal ones are the same object.
+    """Findings of each step, as likelihoods for sums or energies for optima; equal findings are the same object.
 
     Parameters
     ----------
@@ -86,11 +90,11 @@ class StepFindings:
         return [(v, self._scaled_at(v, column, step)) for v, column in self._columns.items()]
 
     def energies(self, step: int) -> dict[int, Array]:
-        """Return the same as energies, -ln of likelihoods."""
+        """Return the findings of a step as energies, which are -ln of the likelihoods."""
         return {v: self._energies_at(v, column, step) for v, column in self._columns.items()}
 
     def logs_at(self, start: int, states: Array) -> Array:
-        """Return ln of the likelihoods of some steps at the states of a slice, shape (steps, variables)."""
+        """Return ln of the likelihood of each step from ``start`` on, at given states, shape (steps, variables)."""
         total = np.zeros(len(states))
         stop = start + len(states)
         with np.errstate(divide="ignore"):
@@ -147,20 +151,20 @@ def from_later(
 ) -> Iterator[Message | None]:
     """Yield for each step, from the first on, the message from the later steps; None for the last step.
 
-    At most ``count / block + block`` messages are there at once: those between checkpoints are made twice, the second
-    time when they are wanted.
+    Memory holds at most ``count / block + block`` messages. Messages between checkpoints are computed twice: on the way
+    to the checkpoints, and when they are needed.
 
     Parameters
     ----------
     count, block : int
-        Steps, and those between checkpoints.
+        Number of steps, and number of steps between checkpoints.
     backward : callable
-        Takes a step and what comes from those after it; returns what comes from it and them.
+        Takes a step and the message from the steps after it; returns the message from this step and the steps after it.
 
     Raises
     ------
     ImpossibleError
-        If a message is None, which says that nothing is possible.
+        If a message is None: the findings of the later steps are impossible.
     """
 
     def made(step: int, after: Message | None) -> Message:
@@ -186,12 +190,12 @@ def from_later(
 
 @dataclass(frozen=True, eq=False)
 class SumWalk:
-    """Sums along the steps, with tables of its own.
+    """Posteriors of each step, by sums over the slices.
 
     Parameters
     ----------
     first, later : SliceSums
-        Of the first slice, and of every other.
+        Tables of the first slice, and of all later slices. The walk changes them at each step.
     findings : StepFindings
     """
 
@@ -209,7 +213,7 @@ class SumWalk:
         return self.entered(step).backward(after)
 
     def smoothed(self, block: int) -> Iterator[SliceBeliefs]:
-        """Yield what is found of each step given all that is observed."""
+        """Yield the posteriors of each step, given the findings of all steps."""
         before: SumMessage | None = None
         for step, after in enumerate(from_later(self.findings.count, block, self._backward)):
             found = self.entered(step).beliefs(before, after)
@@ -219,12 +223,12 @@ class SumWalk:
             before = found.leaving
 
     def filtered(self, lag: int) -> Iterator[SliceBeliefs]:
-        """Yield what is found of each step given what is observed up to ``lag`` steps later.
+        """Yield the posteriors of each step, given the findings up to ``lag`` steps later.
 
         Raises
         ------
         ImpossibleError
-            At the first step at which that is impossible.
+            At the first step for which these findings are impossible.
         """
         before: SumMessage | None = None
         for step in range(self.findings.count):
@@ -277,7 +281,7 @@ class OptimumWalk:
         return optimum.message(tables, after)
 
     def path(self, block: int) -> Iterator[tuple[float, list[int]]]:
-        """Yield for each step the least energy of all steps, and the states of its variables in the best path."""
+        """Yield for each step the energy of the best path, which stays the same, and the step's states in this path."""
         past: list[int] = []
         energy = 0.0
         for step, after in enumerate(from_later(self.findings.count, block, self._backward)):

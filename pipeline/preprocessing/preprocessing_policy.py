@@ -1,4 +1,4 @@
-"""Tuned numbers of making models smaller and of their leaf tables. Pure."""
+"""Tuned numbers of preprocessing: how models become smaller, and how leaf tables are built. Pure."""
 
 from __future__ import annotations
 
@@ -8,33 +8,37 @@ from ...tasks.steps.policy import Policy
 
 @dataclass(frozen=True)
 class PreprocessingPolicy(Policy):
-    """The numbers behind what functions allow together, links of wide functions, and leaf tables.
+    """Tuned numbers of semijoins (removing entries that no other function allows), of chains, and of leaf tables.
 
     Parameters
     ----------
     together_functions : int
-        Below this number of functions, allowed entries are examined function by function.
+        If there are at least this number of cost functions, their highest costs are computed together first, and only
+        functions that may forbid an entry are examined one by one. Fewer functions are all examined one by one.
     semijoin_passes, semijoin_entries : int
-        Passes may visit every entry this many times, and this many additional entries.
+        Semijoins may visit each entry this many times on average, plus this number of additional entries.
     most_sharing_functions : int
-        Where more functions share a pair of variables, they are not compared two by two.
+        If more functions share a pair of variables, the larger sets of variables that two of them share are not looked
+        for.
     semijoin_table_cells : int
-        Possible values over shared variables are a dense table up to this many cells, and rows otherwise.
+        The possible joint states of shared variables are stored as a dense table of at most this number of cells, and
+        as rows otherwise.
     wide_cells : int
-        Cells up to which a function is stored as a dense array.
+        Maximum number of cells of a function that is stored as a dense array.
     link_cells : int
-        A link reads variables as long as it has no more cells than this, and two at least.
+        Maximum number of cells of a link (a small function of a chain), unless it reads only two variables.
     chained_cells : int
-        Cells of a function from which a chain of small functions may replace it.
+        A function with more cells may be replaced by a chain of small functions.
     group_cells : int
-        Tables of larger functions are built one by one; small ones are built together, up to this many cells.
+        Leaf tables are built together in groups. A group visits at most this number of cells; a table that visits more
+        cells is built alone.
     group_tables : int
-        Fewer tables are made sooner one by one.
+        If there are fewer leaf tables, they are built one by one, which is faster.
     isolated_variables : int
-        This many variables that share no function with another variable are eliminated before planning. A plan takes
-        0.1 CPU-s for 1,000 of them, and time and memory that are quadratic beyond.
+        Variables that share no function with another variable are eliminated before planning if there are at least this
+        number of them. A plan takes 0.1 CPU-s for 1,000 such variables; beyond, its time and memory are quadratic.
     made_cells : int
-        Cells of a larger table that are built at a time, at about 20 bytes per cell.
+        A larger table is built in parts of this number of cells, at about 20 bytes per cell.
     """
 
     together_functions: int = 32

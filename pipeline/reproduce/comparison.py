@@ -1,4 +1,4 @@
-"""Tables of a paper beside ours: a line for each row, with the published figures, ours, ratios and checks."""
+"""Tables of a paper beside the results of bucketflow ("ours"), row by row, with ratios of times and checks."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from .timed_call import Ended, within
 
 Said = Callable[[str], None]
 
-# What replaces the seconds of a GPU where cores answered, because they are faster.
+# Text in place of the seconds of a GPU if the cores answered because they are faster.
 _BY_CORES = "cores"
-# Random problems of a point: by default, and with --all as many as in the papers.
+# Number of random problems for each row: by default, and with --all, as in the papers.
 _FEW, _MANY = 3, 50
 _UNITS: Mapping[str, float] = {" s": 1.0, " ms": 1e-3}
 
@@ -42,7 +42,10 @@ class ComparedRow:
 
     @property
     def checked(self) -> str:
-        """Whether all answers are right: equal to each other and to the known one, and within all bounds."""
+        """Return ``"right"`` if all answers equal each other and the known answer, and are within all bounds.
+
+        Otherwise return ``"WRONG"``, ``"no file"``, or an empty text if there is nothing to compare.
+        """
         if self.missing:
             return "no file"
         found = [each for way in self.ended if (each := self.measured(way))]
@@ -61,7 +64,7 @@ class ComparedRow:
 
 
 def _inside(pair: tuple[Any, Any], answer: Any) -> bool:
-    """Whether an optimum is within bounds; nothing bounds the cost of a problem without assignments from above."""
+    """Whether an optimum is within bounds; an infeasible problem must have no upper bound."""
     lower, upper = pair
     if answer == INFEASIBLE:
         return upper is None
@@ -80,7 +83,7 @@ class ComparedTable:
 
     @cached_property
     def columns(self) -> dict[str, _Cell]:
-        """Cells of a row by their headings: what names it, theirs, ours, ratios and the check.
+        """Functions that return the cells of a row, by heading: names, published figures, ours, ratios and the check.
 
         Columns of ours and ratios that are empty in every row are left out.
         """
@@ -98,7 +101,7 @@ class ComparedTable:
         return {**names, **theirs, **{head: cell for head, cell in ours.items() if any(map(cell, self.rows))}}
 
     def _ratio(self, above: str, below: str) -> _Cell:
-        """How many times as long one takes, where both are known."""
+        """Return the column of the ratio of two times; a cell is empty if a time is unknown."""
 
         def cell(each: ComparedRow) -> str:
             found = [_seconds(each, name, self.table.ways) for name in (above, below)]
@@ -275,7 +278,7 @@ def _need_gpus(gpus: str) -> None:
 
 
 def _measured(asked: Measurement, seconds: float | None) -> Ended:
-    """Measure all problems of a measurement; one without a result has none for all of them."""
+    """Measure all problems of a row, and return the mean; if one problem has no result, return its reason."""
     ended = within(seconds, prepared, asked)
     reasons = [each for each in ended if each.reason is not None]
     return reasons[0] if reasons else Ended(mean_of([each.found for each in ended]))

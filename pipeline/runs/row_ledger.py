@@ -1,4 +1,7 @@
-"""The boxes of sparse steps on disk: the cuts of each step, the finished boxes, and the runs that they wrote."""
+"""The ledger of sparse tables on disk: how each step is cut into boxes, the finished boxes, and their sorted runs.
+
+A box is a range of states of some variables. A finished box wrote a run: its rows of the table, sorted by key.
+"""
 
 from __future__ import annotations
 
@@ -33,18 +36,18 @@ from ..errors import BudgetError, format_bytes
 
 # About this many keys of a table in memory, and of each chunk, are sampled to decide how a box is cut.
 _SAMPLED_KEYS: Final = 1 << 12
-# Additional gain, as a fraction of the input, that a summed-out variable needs to be cut: its boxes make runs of
+# Penalty, as a fraction of the input, for a cut along a summed-out variable: the boxes of such a cut write runs with
 # the same rows, which readers must merge.
 _SUMMED_OUT: Final = 0.3
 # Minimum receipts of a sparse box: its own, one of a chunk of keys and one of a chunk of values.
 _BOX_RECEIPTS: Final = 3
 
-# Cutting a step by rows into boxes: ranges of states, by keys that were sampled from its inputs. Pure.
+# How a step is cut into boxes, by keys that are sampled from its inputs. Pure.
 
 
 @dataclass(frozen=True)
 class Sample:
-    """Keys of an input, and how many bytes each of them stands for."""
+    """Sampled keys of an input, and the number of bytes that each key stands for."""
 
     keys: Keys
     words: Words
@@ -58,7 +61,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Split:
-    """A variable, and the states before which the ranges of the parts end."""
+    """A cut of a box along a variable; ``cuts`` are the first states of all parts except the first part."""
 
     variable: int
     cuts: tuple[int, ...]
@@ -95,7 +98,7 @@ def split(
     Parameters
     ----------
     reads : bool
-        Whether its inputs are too large, and not what it makes.
+        Whether the box is cut because its inputs are too large; otherwise its result is too large.
     """
     inside_ = [sample.within(ranges) for sample in samples]
     variables = [*step.axes, *(v for axes in step.input_axes for v in axes if v not in step.axes)]
@@ -138,7 +141,7 @@ def _cuts(variable: int, first: int, stop: int, samples: Sequence[Sample], parts
 
 @dataclass
 class RowsOnDisk:
-    """Tables of a sweep by rows that are on disk, by the step that makes them.
+    """Sparse tables of a sweep on disk, by the step that computes them.
 
     Parameters
     ----------
@@ -147,7 +150,7 @@ class RowsOnDisk:
     sizes : tuple of int
         Domain sizes.
     room : Room
-        Where what is written is entered, and what is known of it.
+        The memory account, which also counts the written rows and bytes.
     allowed : int, optional
         Bytes of disk for tables; the free bytes by default.
 
@@ -170,7 +173,7 @@ class RowsOnDisk:
         return Receipts(self.store, lambda: self._specs(self.steps))
 
     def resume(self) -> None:
-        """Take over what an earlier run finished and is still there."""
+        """Take over the finished boxes of an earlier run that are still on disk."""
         self.receipts.take(self.store.known({}).values())  # which runs there are is in receipts
         self.receipts.resume()
         self.room.on_disk = max(self.room.on_disk, self.receipts.nbytes)
@@ -187,7 +190,7 @@ class RowsOnDisk:
         return {node: Keys(step.axes, tuple([sizes[v] for v in step.axes])) for node, step in self.steps.items()}
 
     def leaves(self, node: int) -> Iterator[tuple[Path, Ranges, Receipt | None]]:
-        """Yield the boxes of a step that are not cut, and their receipts if they are done."""
+        """Yield the uncut boxes of a step: path, ranges, and receipt, which is None for an unfinished box."""
         stack: list[tuple[Path, Ranges]] = [((), {})]
         while stack:
             path, ranges = stack.pop()
@@ -201,7 +204,7 @@ class RowsOnDisk:
             stack += [((*path, i), part) for i, part in enumerate(cut.parts(ranges, self.sizes))][::-1]
 
     def runs(self, node: int) -> Iterator[RowRun]:
-        """Yield what the finished boxes of a step wrote."""
+        """Yield the sorted runs that the finished boxes of a step wrote."""
         if self._runs is None:
             yield from self._found_runs(node)
             return
@@ -213,13 +216,13 @@ class RowsOnDisk:
         return (run for _, run in self.boxes(node) if run is not None)
 
     def boxes(self, node: int) -> Iterator[tuple[Ranges, RowRun | None]]:
-        """Yield the ranges of the boxes of a step that are not cut, and what each wrote if it is done and there."""
+        """Yield the ranges of each uncut box of a step, and its run, or None if the run is unfinished or missing."""
         for _, ranges, receipt in self.leaves(node):
             yield ranges, None if receipt is None else known_run(receipt, self.keys[node], self.receipts, ranges)
 
     @contextmanager
     def same_runs(self) -> Iterator[None]:
-        """While nothing is written: find the runs of a table once."""
+        """Cache the runs of each table within this context, in which no run may be written."""
         self._runs = {}
         try:
             yield
@@ -235,7 +238,7 @@ class RowsOnDisk:
         ]
 
     def tell(self, node: int, values: NDArray[Any], kept: Mapping[str, Any], start: float) -> None:
-        """Write a small array into the ledger itself, with the facts of its values."""
+        """Store the values of a small table in the ledger itself, with the facts ``kept`` about them."""
         cells = b64encode(values.tobytes()).decode()
         value = {"values": cells, "dtype": values.dtype.name, "kept": {**kept}}
         self.receipts.record([new_receipt(*_told_key(node), 0, 0, start, value)])
@@ -264,18 +267,18 @@ class RowsOnDisk:
         self.receipts.record([new_receipt(self.name(node), path, 0, 0, time.perf_counter(), value)])
 
     def record(self, receipts: Sequence[Receipt]) -> None:
-        """Enter what a box wrote, and its work.
+        """Enter the receipts of a finished box, and its work.
 
         Raises
         ------
         BudgetError
-            If tables take more of the disk than was allowed.
+            If the tables take more disk space than allowed.
         """
         value = receipts[-1].value
         self.enter(receipts, value.get("joined", 0), value.get("work", 0.0))
 
     def enter(self, receipts: Sequence[Receipt], joined: int, work: float) -> None:
-        """Enter what was written somewhere, and its work; see :meth:`record`."""
+        """Enter receipts that any process wrote, with the joined rows and the work; see :meth:`record`."""
         self.receipts.take(receipts)
         self.room.written += sum(receipt.nbytes for receipt in receipts)
         self.room.on_disk = max(self.room.on_disk, self.receipts.nbytes)
@@ -283,19 +286,19 @@ class RowsOnDisk:
         self.check(0)
 
     def of(self, node: int) -> list[Receipt]:
-        """Return all that is known of a table: how its step was cut, its boxes, and their chunks."""
+        """Return all receipts of a table: of the cuts of its step, of its boxes, and of their chunks."""
         names = {self.name(node), _told_key(node)[0], *self._specs([node])}
         return [receipt for receipt in self.receipts.values() if receipt.table in names]
 
     def take_left(self, node: int) -> None:
-        """Take over what a worker that was lost did of a step: how it was cut, and boxes that are there undamaged."""
+        """Take over the work of a lost worker on a step: cuts, and boxes that are undamaged on disk."""
         for key, receipt in ledger.load(self.store.folder, [(self.name(node), None)]).items():
             if key not in self.receipts:
                 there, _ = box_there(self.store, key[0], self.keys[node], key[1])
                 self.receipts.take([receipt] if "cuts" in receipt.value else there.values() if key in there else ())
 
     def made(self, node: int) -> None:
-        """Count a table that is on disk."""
+        """Enter the size of a finished table into the memory account."""
         self.room.stored(sum(run.rows for run in self.runs(node)), prod(self.keys[node].dims))
 
     def check(self, more: int) -> None:
@@ -322,7 +325,7 @@ class RowsOnDisk:
         Raises
         ------
         NoRoomError
-            If that leaves little for tables.
+            If this takes more than half of the memory.
         """
         policy = BoxPolicy.current()
         receipts = len(self.receipts) + _BOX_RECEIPTS * boxes
@@ -338,7 +341,8 @@ class RowsOnDisk:
         Raises
         ------
         ChunkLostError
-            If a chunk is damaged that an earlier run left: nothing is deleted, as it may be needed to make it again.
+            If a chunk of an earlier run is damaged. Nothing is deleted then, because the tables may be needed to
+            compute the chunk again.
         """
         kept = self._specs(node for node in self.steps if node not in nodes)
         if lost := self.receipts.lost_of_earlier(kept):
@@ -348,12 +352,12 @@ class RowsOnDisk:
         self.receipts.forget([key for key in self.receipts if key[0] in names])
 
     def _specs(self, nodes: Iterable[int]) -> dict[str, TableSpec]:
-        """Return the arrays of everything that finished boxes of steps wrote, by name."""
+        """Return the arrays that the finished boxes of steps wrote, by name."""
         return {spec.name: spec for node in nodes for run in self.runs(node) for spec in run.specs}
 
 
 def table_name(node: int) -> str:
-    """Name of the table of a step, by which its boxes have their receipts."""
+    """Return the name of the table of a step, which is part of the keys of its receipts."""
     return f"rows_{node}"
 
 
@@ -362,7 +366,7 @@ def _told_key(node: int) -> Key:
 
 
 def counted_boxes(table: str, receipts: Mapping[Key, Receipt]) -> tuple[int, int]:
-    """Return how many boxes a step is cut into by now, and how many of them are done; by receipts alone."""
+    """Return the number of boxes of a step, and the number of finished boxes, from receipts alone."""
     stack: list[Path] = [()]
     boxes = done = 0
     while stack:

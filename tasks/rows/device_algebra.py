@@ -1,7 +1,7 @@
-"""Steps on tables of rows on a GPU: large joins and loops there, where their tables stay; small ones on the CPU.
+"""Steps on sparse tables with a GPU: large joins and loops run there, where their tables stay, small ones on the CPU.
 
-A join takes a dozen launches, and waits for some of them, so that few rows are joined on the host sooner, wherever
-they are; a loop over cells takes one launch, and stays where its tables are.
+A join takes about 12 launches, and waits for some of them. Therefore few rows are joined faster on the host, wherever
+the tables are. A loop over cells takes one launch, and runs where its tables are.
 """
 
 from __future__ import annotations
@@ -29,30 +29,30 @@ from .memory_account import LargeJoinError
 from .relation import Dense, Relation, Table, on_host
 from .scaled_rows import ScaledRows, SumProductRows, values_of, with_values
 
-# How much more a device gains where it loops over cells than where it joins.
+# A loop over cells gains this many times as much from a device as a join.
 _DEVICE_LOOP_GAIN: Final = 2
 # Loops over tables on the device with at most this multiple of ``small_cells`` end before a join is launched.
 _DEVICE_SHORT_LOOPS: Final = 1 << 12
 
 T = TypeVar("T")
 
-# Loops over fewer cells need next to nothing besides their tables.
+# Loops over fewer cells need almost no memory besides their tables.
 _WORKED_CELLS: Final = 1 << 22
 _MANY: Final = 1 << 1000
 
 
 @dataclass(frozen=True)
 class DeviceChoice(Representation):
-    """The choice between arrays and rows, and of the steps that run on the device.
+    """The choices of a step: arrays or rows, and the device or the host.
 
     Parameters
     ----------
     part : (int, int)
-        The range of keys that joins have, and the number of such ranges.
+        Index of the range of keys that joins are restricted to, and the number of ranges.
     most_joined : int, optional
-        Rows that a join on the device may have.
+        Maximum number of rows of a join on the device.
     shared : callable, optional
-        Does joins on several devices, given the choice, the step and its tables.
+        Joins on several devices, given the choice, the step and its tables.
     """
 
     places: DevicePlaces = field(default_factory=DevicePlaces, compare=False)
@@ -75,17 +75,17 @@ class DeviceChoice(Representation):
         return super()._cells_of_a_row(tables) * (_DEVICE_LOOP_GAIN if _any_there(tables) else 1)
 
     def placed(self, step: Step, tables: Sequence[Table]) -> Sequence[Table]:
-        """Return the inputs of a loop over all cells where it runs."""
+        """Return the inputs of a loop over all cells, copied to the device if the loop runs there."""
         there = _any_there(tables) or step.lowered.cells >= self.places.least_cells
         return tables_there(tables) if there else tables
 
     def joined(self, step: Step, tables: Sequence[Table]) -> Relation:
-        """Join tables by rows: on the device, if they or their joins have many.
+        """Join sparse tables: on the device if the tables or their joins have many rows, otherwise on the host.
 
         Raises
         ------
         NoRoomError
-            If what they make does not fit.
+            If the result does not fit.
         LargeJoinError
             If a join would have more rows than ``most_joined``.
         """
@@ -101,13 +101,13 @@ class DeviceChoice(Representation):
         return self.joined_there(step, tables)
 
     def joined_there(self, step: Step, tables: Sequence[Table]) -> Relation:
-        """Join tables by rows on the present device, all of it or a range of keys; see :meth:`joined`."""
+        """Join sparse tables on the present device, for all keys or a range of keys; see :meth:`joined`."""
         try:
             return self._joined(step, tables_there(tables))
         except MemoryError as error:
             if not out_of_memory(error):
                 raise
-        # blocks of one size may be free where one of another is wanted
+        # the free memory may consist of cached blocks of another size
         free_pools()
         return self._joined(step, tables_there(tables))
 
@@ -127,7 +127,7 @@ def _here(table: Table) -> Table:
 
 
 def tables_there(tables: Sequence[Table]) -> list[Table]:
-    """Return tables on the device; the tables that are not on the device yet are copied at once."""
+    """Return tables on the device; tables that are not there yet are copied in one transfer."""
     values = values_there([bare(table) for table in tables])
     return [
         one if isinstance(one, Relation) else Dense(table.keys, one) for table, one in zip(tables, values, strict=True)
@@ -135,7 +135,7 @@ def tables_there(tables: Sequence[Table]) -> list[Table]:
 
 
 def values_there(values: Sequence[Any]) -> list[Any]:
-    """Return arrays and relations on the device; the ones that are not on the device yet are copied at once."""
+    """Return arrays and relations on the device; the missing ones are copied in one transfer."""
     found = [*values]
     far = [i for i, one in enumerate(values) if not is_device(one.values if isinstance(one, Relation) else one)]
     copies = iter(upload([part for i in far for part in _parts(found[i])]))
@@ -157,7 +157,7 @@ def _of_parts(one: Any, parts: Iterator[Any]) -> Any:
 
 
 def large_there(tables: Mapping[int, T], is_large: Callable[[Any], bool]) -> dict[int, T]:
-    """Return tables, with those on the device that have a large array or many rows."""
+    """Return all tables, with large arrays and tables with many rows on the device."""
     bare = {node: entries(table) for node, table in tables.items()}
     wanted = [node for node, values in bare.items() if is_large(values)]
     moved = values_there([bare[node] for node in wanted])
@@ -165,7 +165,7 @@ def large_there(tables: Mapping[int, T], is_large: Callable[[Any], bool]) -> dic
 
 
 def has_many_rows(values: Any) -> bool:
-    """Whether these are rows, as many as are joined on the device."""
+    """Whether the values are sparse, with enough rows for a join on the device."""
     return isinstance(values, Relation) and len(values) >= RowPolicy.current().device_rows
 
 
@@ -182,14 +182,14 @@ def together_here(nodes: tuple[int, ...], *tables: T) -> dict[int, T]:
 
 
 def rows_there(given: PlainRows | SumProductRows, least_cells: int | None = None) -> PlainRows | SumProductRows:
-    """Return the same algebra with large steps on the device: loops of ``least_cells``, if that is given."""
+    """Return the same algebra with large steps on the device: loops over at least ``least_cells`` cells, if given."""
     base: Any = on_device(given.base, least_cells)
     own = {f.name: getattr(given.choice, f.name) for f in fields(Representation)}
     return replace(given, choice=DeviceChoice(**own, places=base.places), base=base)
 
 
 def device_rows_program(program: Program[T], *, fetched: bool, least_cells: int | None = None) -> DeviceRowsProgram[T]:
-    """Return the same program with large steps on the device; ``fetched``: its results come back to the host."""
+    """Return the same program with large steps on the device; if ``fetched``, its results come back to the host."""
     parts: dict[str, Any] = {f.name: getattr(program, f.name) for f in fields(Program) if f.init}
     parts["algebra"] = rows_there(parts["algebra"], least_cells)
     return DeviceRowsProgram(**parts, fetched=fetched)
@@ -205,7 +205,7 @@ class DeviceRowsProgram(DeviceProgram[T]):
 
     @cached_property
     def _steps_there(self) -> tuple[Step, ...]:
-        return self.steps  # where each runs is known once there are its rows
+        return self.steps  # the place of a step depends on its numbers of rows, known at run time
 
     @cached_property
     def _there(self) -> Program[T]:
@@ -230,7 +230,7 @@ class DeviceRowsProgram(DeviceProgram[T]):
         return int(values.size) >= self._choice.places.least_cells
 
     def compile_kernels(self, decoded: bool) -> None:
-        """Compile together the kernels of loops that are expected on the device, if what is excluded is independent."""
+        """Compile the kernels of loops that are expected on the device, as if zeros of tables were independent."""
         choice, share = self._choice, {node: _share(entries(table)) for node, table in self.leaves.items()}
         policy = RowPolicy.current()
         for step in self.steps:
@@ -260,5 +260,5 @@ def with_entries(table: Any, values: Any) -> Any:
 
 
 def _share(values: Any) -> float:
-    """Return which share of a table's cells is kept."""
+    """Return the fraction of a table's cells that it stores: less than 1 for sparse tables."""
     return len(values) / values.cells if isinstance(values, Relation) else 1.0

@@ -102,7 +102,7 @@ class ObservedCases:
         Parameters
         ----------
         states : ndarray of int64, (cases, variables)
-            -1 where a variable is not observed, -2 in a state that is not left.
+            -1 for a variable that is not observed, -2 for a state that preprocessing removed.
         threads : int
 
         Returns

@@ -1,4 +1,4 @@
-"""The loop over cases in which states are observed: each goes up and down a junction tree of its own.
+"""The compiled loop over cases with observed states: each case is propagated in a junction tree of its own.
 
 As in Jensen, Lauritzen and Olesen 1990: the clique of a variable has its functions and the messages of its children,
 and a downward message is divided by the upward message. Arguments are addresses of float64 values and int64 words.
@@ -95,7 +95,7 @@ def _scaled(table: int, cells: int) -> tuple[int, float]:
 
 @njit(nogil=True, error_model="numpy")
 def _function_strides(functions: Any, state: int, room: Any, f: int) -> int:
-    """Set the strides of a function by variable; return where the entries begin that agree with a case."""
+    """Set the strides of a function by variable; return the address of the first entry that agrees with a case."""
     place: int = word(functions.base, f)
     for p in range(word(functions.start, f), word(functions.start, f + 1)):
         u = word(functions.scope, p)
@@ -184,7 +184,7 @@ def _down(functions: Any, room: Any, n: int, free: int, answers: int) -> int:
     n : int
         Number of cliques.
     free : int
-        Room for one message, in numbers from ``room.tables``.
+        Place of the room for one message, counted in numbers from ``room.tables``.
     answers : int
         Address of the posteriors of the case.
 
@@ -234,8 +234,9 @@ def _down(functions: Any, room: Any, n: int, free: int, answers: int) -> int:
 def _joints(functions: Any, state: int, room: Any, answers: int) -> None:
     """Sum the joints of several variables out of the cliques, and normalise them.
 
-    The open variables of a joint are in the clique of the one that is eliminated first. Entries that contradict the
-    case stay 0, so that the sum over a joint is the sum over its open variables.
+    A variable is open if it is not observed. The clique of the open variable that is eliminated first contains all open
+    variables of the joint. Entries that contradict the case stay 0, so that the sum over a joint is the sum over its
+    open variables.
     """
     for t in range(functions.joints):
         home, first = functions.variables, word(functions.joint_place, t)
@@ -270,16 +271,17 @@ def answer_cases(
     functions : CaseFunctions
     room : CaseRoom
     states : int
-        (cases, variables) words: -1 where a variable is not observed, -2 in a state that is not left.
+        (cases, variables) words: -1 for a variable that is not observed, -2 for a state that preprocessing removed,
+        which makes the case impossible.
     first, stop : int
-        Which cases.
+        Range of the cases.
     answers, width : int
-        (cases, width) numbers: posteriors, zeros before; the numbers of cases that are not ``FINE`` have no meaning.
+        (cases, width) numbers, initially zeros: the posteriors. Numbers of cases that are not ``FINE`` have no meaning.
     totals : int
-        For each case ln of the sum over everything that agrees with it.
+        For each case, ln of the sum over all assignments that agree with it.
     status : int
-        For each case ``FINE``, ``IMPOSSIBLE``, or ``LEFT`` to be answered alone: where there is no room for its tables,
-        or products might leave the range of float64.
+        For each case ``FINE``, ``IMPOSSIBLE`` or ``LEFT``. The caller answers a case that is ``LEFT`` by itself: there
+        is no room for the tables of the case, or products might leave the range of float64.
     """
     for case in range(first, stop):
         state, ended, log, impossible = states + 8 * case * functions.variables, LEFT, 0.0, False
