@@ -9,7 +9,7 @@ from ..errors import ModelError
 from ..machine.resources import Resources
 from ..minibuckets.partition import Partition
 from ..minibuckets.worker_messages import WorkerPool, task_bytes, task_count
-from ..plans.worker_parts import TASK_SECONDS
+from ..plans.worker_parts import SENT_SECONDS, TASK_SECONDS
 from ..results.proof import DaskWork
 from ..runs.pools import NOTHING_SENT, DaskPools, not_sent, sent_work
 from ..runs.run_policy import SlicePolicy
@@ -57,8 +57,7 @@ class BoundWorkers(ExitStack):
                 f"tasks 'steps' do not apply: the messages are {count:,} tasks, and a scheduler receives at most "
                 f"{most:,}; leave out tasks, or give a larger z"
             )
-        # the scheduler and the workers take about 2 ms for each task
-        if not by_steps and (seconds < max(2 * TASK_SECONDS, count * TASK_SECONDS / 100) or count > most):
+        if not by_steps and (seconds < max(2 * TASK_SECONDS, count * SENT_SECONDS) or count > most):
             return None
         if self._pool is None:
             pools = DaskPools(self._resources, task_bytes=task_bytes(split), model=self._model)

@@ -98,13 +98,18 @@ class PackCircuit:
     def answer(self, asked: PricedRow) -> Marginals:
         """Return the posteriors of one row."""
         found, seconds = self._found
-        k = next(k for k, one in enumerate(self.rows) if one.key == asked.key)
+        k = self.places[asked.key]
         model, log10 = model_of_row(asked.row, self.options), float(found.log10_evidence[k])
         told = {"run": seconds / len(self.rows)}
         if log10 == -math.inf:
             return Marginals(model, "infeasible", log10_evidence=log10, seconds=told)
         tables = {name: np.asarray(table[k]) for name, table in found.tables.items()}
         return Marginals(model, "ok", tables=tables, log10_evidence=log10, seconds=told)
+
+    @cached_property
+    def places(self) -> Mapping[str, int]:
+        """The number of each row, by its key."""
+        return {row.key: k for k, row in enumerate(self.rows)}
 
     @cached_property
     def _found(self) -> tuple[CaseMarginals, float]:
@@ -163,7 +168,7 @@ def answer_row(asked: PricedRow, options: Options, compiled: Compiled | PackCirc
     """Answer a row's query, with its compiled model or circuit if it has one; errors are those of `solved`."""
     row, price = asked.row, asked.price
     model = model_of_row(row, options)
-    if isinstance(compiled, PackCircuit) and asked in compiled.rows:
+    if isinstance(compiled, PackCircuit) and asked.key in compiled.places:
         return compiled.answer(asked)
     if isinstance(compiled, Compiled) and _is_compiled(asked):
         return _asked_again(compiled, row.query, evidence_of_row(model, row))

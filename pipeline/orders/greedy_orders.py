@@ -39,6 +39,10 @@ popcount = _unary("ctpop")
 trailing_zeros = _unary("cttz")
 
 
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+"""2^64 over the golden ratio: times an odd number it makes a first state for `random_unit`."""
+
+
 @njit(cache=True, nogil=True, inline="always")
 def random_unit(state: NDArray[np.uint64]) -> float:
     """Draw from [0, 1) by xorshift64* (Vigna 2016); ``state`` holds one non-zero word."""
@@ -187,6 +191,44 @@ def score_of(rule: int, fill: float, clique: float, own: float, mix: float) -> f
     return clique
 
 
+@njit(nogil=True)
+def least_key(
+    left: NDArray[np.int64],
+    rule: int,
+    mix: float,
+    fill: NDArray[np.float64],
+    clique: NDArray[np.float64],
+    own: NDArray[np.float64],
+    jitter: NDArray[np.float64],
+    key: NDArray[np.float64],
+    stale: NDArray[np.bool_],
+) -> int:
+    """Return the place in ``left`` of the vertex with the least score, or of the first vertex that adds no edge.
+
+    Parameters
+    ----------
+    left : ndarray, int64
+        Vertices to choose from.
+    rule, mix, fill, clique, own
+        As for :func:`score_of`, by vertex.
+    jitter, key : ndarray of float64
+        By vertex: the random factor of its score, and the score of vertices that are not ``stale``.
+    stale : ndarray of bool
+        Vertices whose score is to be computed again; cleared.
+    """
+    best, at = np.inf, 0
+    for i in range(left.shape[0]):
+        v = left[i]
+        if stale[v]:
+            key[v] = jitter[v] * score_of(rule, fill[v], clique[v], own[v], mix)
+            stale[v] = False
+        if key[v] < best:
+            best, at = key[v], i
+            if fill[v] < 1e-6:
+                break
+    return at
+
+
 @njit(cache=True, nogil=True, makes_arrays=True)
 def greedy_order(
     adjacency: NDArray[np.uint64],
@@ -226,7 +268,7 @@ def greedy_order(
     adjacency, fill = adjacency.copy(), start_fill.copy()
     clique, jitter, unit, left = np.empty(n), np.empty(n), np.empty(n), np.empty(n, dtype=np.int64)
     state = np.empty(1, dtype=np.uint64)
-    state[0] = np.uint64(seed * 2 + 1) * np.uint64(0x9E3779B97F4A7C15)
+    state[0] = np.uint64(seed * 2 + 1) * GOLDEN
     even = True
     for v in range(n):
         even &= weights[v] == 1.0
@@ -244,16 +286,7 @@ def greedy_order(
     neighbours = np.empty(n, dtype=np.int64)
     cells, work = 0.0, n * words
     for step in range(n):
-        best, at = np.inf, 0
-        for i in range(n - step):
-            v = left[i]
-            if stale[v]:
-                key[v] = jitter[v] * score_of(rule, fill[v], clique[v], unit[v], mix)
-                stale[v] = False
-            if key[v] < best:
-                best, at = key[v], i
-                if fill[v] < 1e-6:
-                    break
+        at = least_key(left[: n - step], rule, mix, fill, clique, unit, jitter, key, stale)
         work += n - step
         v = left[at]
         left[at] = left[n - step - 1]

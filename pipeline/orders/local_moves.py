@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...tasks.compiler.jit import njit
-from .greedy_orders import random_unit
+from .greedy_orders import GOLDEN, random_unit
 from .subtree_dp import (
     BREADTH,
     LARGEST,
@@ -28,7 +28,6 @@ from .subtree_dp import (
 )
 
 #: Spreads the bits of a seed (Knuth 1998, section 6.4).
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
 class Marks(NamedTuple):
@@ -145,7 +144,7 @@ def _improve(
         Room for subtrees of k tables.
     """
     frontier, inner, queue, state = marks.frontier, marks.inner, marks.queue, marks.state
-    state[0] = np.uint64(seed * 2 + 1) * _GOLDEN
+    state[0] = np.uint64(seed * 2 + 1) * GOLDEN
     floor = 1e-6 * _total(t.seconds)
     saved, work = 0.0, 0
     waiting, at = _dirty(t, first, marks), -1
@@ -276,7 +275,7 @@ def rearrange(
     if kick == 0:
         return _improve(t, first, k, how, seed, max_work, marks, choice)
     n, clean, before = t.kids.shape[0], marks.clean, marks.before
-    kicked = np.uint64(seed * 2 + 1) * _GOLDEN
+    kicked = np.uint64(seed * 2 + 1) * GOLDEN
     best, work = _total(t.seconds), 0
     while work < max_work:
         marks.state[0] = kicked

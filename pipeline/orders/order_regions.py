@@ -20,19 +20,19 @@ from numpy.typing import NDArray
 
 from ...tasks.compiler.jit import njit
 from .greedy_orders import (
+    GOLDEN,
     MIN_FILL,
     MIXED,
     WEIGHTED_MIN_FILL,
     count_fill,
     eliminate,
+    least_key,
     popcount,
     random_unit,
-    score_of,
     trailing_zeros,
 )
 
 _ONE = np.uint64(1)
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
 class BucketForest(NamedTuple):
@@ -384,16 +384,7 @@ def _eliminate(
         jitter[i] = 1.0 + noise * random_unit(region.state)
     total, work = 0.0, 8 * size * graph.shape[1]
     for step in range(count):
-        best, at = np.inf, 0
-        for i in range(count - step):
-            v = left[i]
-            if stale[v]:
-                key[v] = jitter[v] * score_of(rule, fill[v], clique[v], own[v], mix)
-                stale[v] = False
-            if key[v] < best:
-                best, at = key[v], i
-                if fill[v] < 1e-6:
-                    break
+        at = least_key(left[: count - step], rule, mix, fill, clique, own, jitter, key, stale)
         v = left[at]
         left[at] = left[count - step - 1]
         for w in range(region.buckets.shape[1]):
@@ -490,7 +481,7 @@ def improve_order(
         Operations, before no further region is drawn.
     """
     n, words = forest.adjacency.shape
-    region.state[0] = np.uint64(seed * 2 + 1) * _GOLDEN
+    region.state[0] = np.uint64(seed * 2 + 1) * GOLDEN
     _lay_tree(forest, order, region.queue)
     for v in range(n):
         region.mark[v] = 0

@@ -30,8 +30,10 @@ _LEAST_GAIN: Final = 0.2
 # Tasks that slices of beliefs are divided into for devices, however many there are.
 _DEVICE_TASKS: Final = 64
 
-# A Dask task should run for at least this long: the scheduler costs about 2 ms for each.
-TASK_SECONDS = 0.2
+SENT_SECONDS = 2e-3
+"""Seconds that Dask takes for a task: its submission by the client, the scheduler and the worker."""
+TASK_SECONDS = 100 * SENT_SECONDS
+"""A Dask task should run for at least this long."""
 
 
 def for_workers(plan: Plan, width: int, seconds: float, rates: Rates, memory_bytes: int) -> Plan:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from math import inf
-from typing import Final
 
 from ...cluster.deployed import MOST_WORKERS
 from ...cluster.memory import limited_task_bytes
@@ -12,14 +11,12 @@ from ..errors import BudgetError, ModelError, checks_keywords, format_bytes, siz
 from ..models.checks import integer
 from ..plans.plan import Plan
 from ..plans.planning_policy import PlanningPolicy
+from ..plans.worker_parts import SENT_SECONDS
 from ..public_names import public
 from ..sizes import parse_rate, parse_size
 from .simulated_cluster import SimulatedCluster
 from .simulated_runs import Simulation, simulated_run
 from .simulated_tasks import divided_for, simulated_tasks
-
-# Seconds of a Dask task on its worker, and of its submission by the client.
-_TASK_SECONDS: Final = 2e-3
 
 
 @public
@@ -101,7 +98,7 @@ def simulate(
             storage if storage_bandwidth is None else parse_rate(storage_bandwidth),
             # a single task runs in the client, which neither starts nor is lost
             float(worker_start) if len(tasks) > 1 else 0.0,
-            _TASK_SECONDS,
+            SENT_SECONDS,
             policy.submit_seconds,
             float(losses) if len(tasks) > 1 else 0.0,
             seed,
