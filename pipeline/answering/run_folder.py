@@ -27,6 +27,22 @@ if TYPE_CHECKING:
     from ..proofs.provers.layer_files import Finished, RowFiles
 
 
+def run_plan(folder: Place) -> dict[str, Any]:
+    """Return the stored plan of a run directory.
+
+    Raises
+    ------
+    IncompatibleRunError
+        If it is not a run directory.
+    """
+    from ...storage.run_folder import stored_plan
+
+    try:
+        return stored_plan(folder)
+    except StorageError as error:
+        raise IncompatibleRunError(str(error)) from None
+
+
 def check_identity(path: Place, stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
     """Refuse a directory that belongs to another run.
 

@@ -8,10 +8,8 @@ from typing import Any
 
 from ...cluster.version import __version__
 from ...storage.files import Place
-from ...storage.run_folder import stored_plan
-from ...storage.spec import StorageError
 from ..answering.question import Question, fingerprint, question_of
-from ..answering.run_folder import opened
+from ..answering.run_folder import opened, run_plan
 from ..errors import FormatError, IncompatibleRunError
 from ..examples import file_or_example
 from ..models.model import Model
@@ -27,10 +25,7 @@ def stored_question(folder: Place) -> tuple[dict[str, Any], Question]:
     folder : Place
         A run directory.
     """
-    try:
-        stored = stored_plan(folder)
-    except StorageError as error:
-        raise IncompatibleRunError(str(error)) from None
+    stored = run_plan(folder)
     found = stored["identity"]
     if found["query"] == "fit":
         raise IncompatibleRunError(f"{folder} holds a fit, not a query; to see it: bucketflow inspect {folder}")
@@ -79,10 +74,7 @@ def move_model(folder: Place, source: str | PathLike[str]) -> None:
     IncompatibleRunError
         If the file holds another model, or the folder is no run directory.
     """
-    try:
-        stored = stored_plan(folder)
-    except StorageError as error:
-        raise IncompatibleRunError(str(error)) from None
+    stored = run_plan(folder)
     model = _model({**stored, "source": os.fspath(source)})
     if fingerprint(model) != stored["identity"]["model"]:
         raise IncompatibleRunError(f"{os.fspath(source)} is not the model of the run in {folder}")

@@ -13,11 +13,10 @@ import numpy as np
 from ...cluster.version import __version__
 from ...storage.files import Place
 from ...storage.object_store import ObjectPath
-from ...storage.run_folder import RunDir, stored_bounds, stored_plan
-from ...storage.spec import StorageError
+from ...storage.run_folder import RunDir, stored_bounds
 from ..answering.question import fingerprint
-from ..answering.run_folder import check_identity, opened
-from ..errors import IncompatibleRunError, StoppedError
+from ..answering.run_folder import check_identity, opened, run_plan
+from ..errors import StoppedError
 from ..local_paths import folder_path
 from ..models.model import Model
 from .data_rows import DataRows
@@ -35,10 +34,7 @@ def stored_fit(folder: Place) -> dict[str, Any] | None:
     IncompatibleRunError
         If it is not a run directory.
     """
-    try:
-        stored = stored_plan(folder)
-    except StorageError as error:
-        raise IncompatibleRunError(str(error)) from None
+    stored = run_plan(folder)
     return stored if stored["identity"]["query"] == "fit" else None
 
 
