@@ -47,7 +47,7 @@ if TYPE_CHECKING:
         StoppedError,
     )
     from .pipeline.examples import examples
-    from .pipeline.formats.format_table import formats
+    from .pipeline.formats.registry import formats
     from .pipeline.formats.write import save
     from .pipeline.jobs.job import Job, jobs
     from .pipeline.jobs.resume import resume
@@ -198,7 +198,7 @@ _HOME = {
         "StoppedError",
     ),
     "api.marginals": ("marginals",),
-    "formats.format_table": ("formats",),
+    "formats.registry": ("formats",),
     "formats.write": ("save",),
     "learning.fitting": ("fit",),
     "learning.fitted": ("FittedModel",),

@@ -24,7 +24,7 @@ from python_pages import names_by_page, python_page, title_of  # noqa: E402
 import bucketflow  # noqa: E402
 from bucketflow.cluster.version import REPOSITORY  # noqa: E402
 from bucketflow.pipeline.cli.manual import command_texts  # noqa: E402
-from bucketflow.pipeline.formats.format_table import markdown_table, unread_formats  # noqa: E402
+from bucketflow.pipeline.formats.registry import markdown_table, unread_formats  # noqa: E402
 
 # BUCKETFLOW_RUN_NOTEBOOKS=0 leaves out the results of notebooks, which take some seconds.
 _RUN = os.environ.get("BUCKETFLOW_RUN_NOTEBOOKS") != "0"

@@ -37,8 +37,8 @@ from ..assignments.drawing import Drawing, Streams, draw_others, drawing_bytes, 
 from ..assignments.kept_sweep import kept_notes, kept_options, opened_sweep, prepare_kept, with_room
 from ..compiling import counts_compiling
 from ..errors import BudgetError, InternalError, ModelError, checks_keywords, format_bytes
+from ..formats.answer_files import checked_ending, write_rows
 from ..formats.read import GivenModel
-from ..formats.sample_files import checked_ending, write_rows
 from ..gates.circuit import CircuitGraph
 from ..machine.resources import Resources
 from ..models.checks import integer

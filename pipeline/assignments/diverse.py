@@ -10,7 +10,7 @@ import numpy as np
 
 from ..errors import BudgetError, InternalError, format_bytes
 from ..formats.global_functions.decomposition import Decomposition
-from ..formats.global_functions.weighted_sums import add_diverse
+from ..formats.global_functions.global_kinds import add_diverse
 from ..formats.text.source import Allowance
 from ..models.model import FORBIDDEN, Function, Model
 from ..results.best_assignments import RankedAssignment

@@ -10,14 +10,12 @@ import numpy as np
 
 from ...cluster.memory import default_memory_bytes
 from ..errors import BudgetError, ModelError, checks_keywords, format_count, shorten
-from ..formats.constraints.schedules import add_cumulative, add_no_overlap
-from ..formats.constraints.sequences import add_lex, add_precedence
-from ..formats.constraints.successors import add_circuit
 from ..formats.flatzinc.flatzinc_constraints import COMPUTED, FlatZincRefusalError, add_constraint
 from ..formats.flatzinc.flatzinc_functions import FlatZincFunctions, Literal
 from ..formats.flatzinc.flatzinc_syntax import FlatConstraint, Operand
 from ..formats.global_functions.decomposition import Decomposition
 from ..formats.linear.wide_sums import MOST_CELLS
+from ..formats.shared_constraints import add_circuit, add_cumulative, add_lex, add_no_overlap, add_precedence
 from ..formats.text.source import Allowance
 from ..formats.xcsp3.xcsp3_machines import Condition
 from ..models.model import FORBIDDEN, Function, Model

@@ -147,7 +147,7 @@ def _written_posteriors(network: DynamicNetwork, asked: dict[str, Any]) -> dict[
 
 def _written_path(network: DynamicNetwork, asked: dict[str, Any]) -> dict[str, Any]:
     """Write states as they are computed, and return a summary."""
-    from ..formats.sample_files import checked_ending, write_rows
+    from ..formats.answer_files import checked_ending, write_rows
 
     checked_ending(asked["out"])
     found: dict[str, Any] = {"steps": 0}

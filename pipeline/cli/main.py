@@ -332,7 +332,7 @@ def formats_command(as_json: bool, markdown: bool) -> None:
     """List the file formats that bucketflow reads and writes."""
     import json
 
-    from ..formats.format_table import formats, markdown_table, unread_formats
+    from ..formats.registry import formats, markdown_table, unread_formats
     from .show_run import print_formats
 
     if as_json and markdown:

@@ -23,7 +23,7 @@ from ..drawings.display_policy import LISTED_MEMBERS, SAME_SECONDS
 from ..drawings.shown import wrapped
 from ..errors import IncompatibleRunError, counted, encodable, format_bytes, logarithm, printable, shorten
 from ..examples import examples
-from ..formats.format_table import formats, unread_formats
+from ..formats.registry import formats, unread_formats
 from ..learning.fit_folder import fit_facts, stored_fit
 
 # Slowest steps of a run that are printed.

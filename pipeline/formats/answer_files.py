@@ -1,19 +1,23 @@
-"""Answers in files: the JSON object that commands print, or a table of commas."""
+"""Answers and samples in files: the JSON object that commands print, or a table as CSV, TSV or Parquet."""
 
 from __future__ import annotations
 
 import csv
-from collections.abc import Sequence
+import json
+from collections.abc import Callable, Iterable, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, TextIO
+
+from numpy.typing import NDArray
 
 from ...cluster.memory import default_memory_bytes
-from ..errors import FormatError, ModelError
+from ..errors import FormatError, ModelError, writing
 from ..local_paths import local_path
-from ..models.frames import Tabled
+from ..models.frames import Tabled, need_pyarrow
 from ..models.model import Model
-from ..written_files import whole_text
+from ..written_files import whole_file, whole_text
+from .format_policy import FormatPolicy
 from .read import evidence_of
 from .text.source import read_json
 
@@ -76,3 +80,100 @@ def _stored_assignment(path: str) -> dict[str, Any]:
     except (ValueError, AttributeError, RecursionError):
         pass
     raise FormatError(path, None, "a JSON object with an assignment", "another text")
+
+
+_PARQUET: Final = ".parquet"
+
+# Draws that become Python's own numbers at a time.
+_ROWS: Final = 1 << 12
+
+
+def write_rows(model: Model, blocks: Iterable[NDArray[Any]], path: str | PathLike[str]) -> None:
+    """Write states of a model's own variables to ``.csv``, ``.jsonl`` or, with pyarrow, ``.parquet``.
+
+    The file appears whole or not at all.
+
+    Parameters
+    ----------
+    model : Model
+    blocks : iterable of ndarray of int, shape (rows, variables)
+        Some rows after the other, made as they are written.
+    path : path
+
+    Raises
+    ------
+    ModelError
+        If the ending is another one, pyarrow is missing, or the file cannot be written.
+    """
+    suffix = checked_ending(path)
+    rows = FormatPolicy.current().row_group if suffix == _PARQUET else _ROWS
+    some = (block[start : start + rows] for block in blocks for start in range(0, len(block), rows))
+    if suffix == _PARQUET:
+        with whole_file(path) as partial, writing(path):
+            _write_parquet(model, some, partial)
+        return
+    with whole_text(path) as file:
+        _WRITERS[suffix](model, some, file)
+
+
+def checked_ending(path: str | PathLike[str]) -> str:
+    """Return the ending of a file that samples are written to.
+
+    Raises
+    ------
+    ModelError
+        If it is not one of those, or pyarrow is missing.
+    """
+    suffix = local_path(path).suffix.lower()
+    if suffix != _PARQUET and suffix not in _WRITERS:
+        raise ModelError(f"cannot write samples to {str(path)!r}; use .csv, .jsonl or .parquet")
+    if suffix == _PARQUET:
+        need_pyarrow()
+    return suffix
+
+
+def _write_csv(model: Model, blocks: Iterable[NDArray[Any]], file: TextIO) -> None:
+    writer = csv.writer(file)
+    writer.writerow(model.own_names)
+    for states in blocks:
+        named = (
+            column if labels is None else [labels[state] for state in column]
+            for labels, column in zip(model.states, states.T.tolist(), strict=False)
+        )
+        writer.writerows(zip(*named, strict=True))
+
+
+def _write_lines(model: Model, blocks: Iterable[NDArray[Any]], file: TextIO) -> None:
+    for states in blocks:
+        for row in states.tolist():
+            file.write(json.dumps(model.shown(row)) + "\n")
+
+
+def _write_parquet(model: Model, blocks: Iterable[NDArray[Any]], path: Path) -> None:
+    """Write a column a variable: its labels as a dictionary, else its indices; a row group a block."""
+    import pyarrow
+    from pyarrow import parquet
+
+    columns = list(zip(model.own_names, model.states, strict=False))
+    fields = [
+        (name, pyarrow.int64() if labels is None else pyarrow.dictionary(pyarrow.int32(), pyarrow.string()))
+        for name, labels in columns
+    ]
+    schema = pyarrow.schema(fields)
+    with parquet.ParquetWriter(path, schema) as writer:
+        for states in blocks:
+            arrays = [
+                pyarrow.array(column, pyarrow.int64())
+                if labels is None
+                else pyarrow.DictionaryArray.from_arrays(
+                    column.astype("int32"), pyarrow.array(labels, pyarrow.string())
+                )
+                for (_, labels), column in zip(columns, states.T, strict=True)
+            ]
+            writer.write_table(pyarrow.Table.from_arrays(arrays, schema=schema))
+
+
+_WRITERS: dict[str, Callable[[Model, Iterable[NDArray[Any]], TextIO], None]] = {
+    ".csv": _write_csv,
+    ".jsonl": _write_lines,
+}

@@ -28,10 +28,9 @@ from .decimal_costs import (
     scaled_bound,
 )
 from .format_policy import DECIMAL_BYTES
-from .global_functions.decomposition import Decomposition, GlobalFunctionError
+from .global_functions.decomposition import Decomposition, GlobalFunctionError, NestedNetwork, add_nested
 from .global_functions.global_kinds import COMPARISONS, KINDS
 from .global_functions.global_params import costs_of, with_stored
-from .global_functions.nested_network import NestedNetwork, add_nested
 from .text.source import Source
 from .text.tables import full_table, tuple_table
 from .text.tokens import Tokens

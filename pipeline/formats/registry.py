@@ -1,4 +1,4 @@
-"""The formats of models: a row for each, and which one a file is in, by its name and its content."""
+"""The formats of models: a row for each, the table that lists them, and the choice by a file's name and content."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from ...tasks.steps.light_dataclass import dataclass
 from ..errors import FormatError, UnreadableError, shorten
 from ..models.dcop import Dcop
 from ..models.model import Model
+from ..public_names import public
 from .text.source import BINARY, Source, beginning, strip_compression
-from .text.unread import unread_by_content, unread_by_name
+from .text.unread import unread_by_content, unread_by_name, unread_kinds
 from .text.written_words import WrittenFile
 
 # Bytes of a file's beginning that tell its format.
@@ -183,14 +184,14 @@ FORMATS = (
     ),
     Format(
         "a network of Microsoft's tools (.dsc)",
-        "bayesian.dsc:read_dsc",
+        "bayesian.bif:read_dsc",
         suffixes=(".dsc",),
         signature=r"(?:\s|//[^\n]*\n)*+belief\s+network\b",
         about="Microsoft's, as bnlearn writes it",
     ),
     Format(
         "DIMACS clauses (.cnf or .wcnf)",
-        "dimacs.reader:read_dimacs",
+        "dimacs:read_dimacs",
         suffixes=(".cnf", ".wcnf"),
         signature=r"(?:\s|c[^\n]*\n)*+p[ \t]+\w*cnf\+?\s",
         beginnings=(r"(?:\s|c[^\n]*\n)*+h(?:[ \t]+-?\d+)*[ \t]+0[ \t]*\r?\n",),
@@ -215,27 +216,27 @@ FORMATS = (
     ),
     Format(
         "a quadratic pseudo-Boolean problem (.qpbo)",
-        "linear.qpbo:read_qpbo",
+        "linear.toulbar2_problems:read_qpbo",
         suffixes=(".qpbo", ".bqp"),
         beginnings=(r"\s*-?\d+[ \t]+-?\d+[ \t]*\r?\n\s*\d+[ \t]+\d+[ \t]+-?[\d.]+[ \t]*\r?\n",),
         about="toulbar2's quadratic problems of 0 and 1, or 1 and -1",
     ),
     Format(
         "a pedigree (.pre)",
-        "linear.pedigree:read_pedigree",
+        "linear.toulbar2_problems:read_pedigree",
         suffixes=(".pre",),
         beginnings=(r"\s*(?:\d+[ \t]+){6}\d+[ \t]*\r?\n",),
         about="toulbar2's pedigrees of one locus: the fewest genotypings that are wrong",
     ),
     Format(
         "photographs of SPOT 5 (.spot)",
-        "linear.photographs:read_spot",
+        "linear.toulbar2_problems:read_spot",
         suffixes=(".spot",),
         about="SPOT 5's photographs: profits, cameras, tuples that are forbidden, the recorder's capacity",
     ),
     Format(
         "photographs of an agile satellite (.bep)",
-        "linear.photographs:read_bep",
+        "linear.toulbar2_problems:read_bep",
         suffixes=(".bep",),
         beginnings=(r"#[^\n]*\bbep\b",),
         about="toulbar2's photographs of an agile satellite: when each is taken, with delays between every two",
@@ -372,3 +373,53 @@ def written_suffixes() -> str:
 def written_format(suffix: str) -> Format | None:
     """Return the format in which files with a suffix, in lower case, are written; None if none is."""
     return next((form for form in _called(suffix) if form.writer), None)
+
+
+_LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
+
+
+@public
+def formats() -> list[dict[str, Any]]:
+    """Return one row for each model format, in the order of recognition.
+
+    Returns
+    -------
+    list of dict
+        ``suffixes`` of its files, whether the format is ``read`` and ``written``, and ``about``: its purpose.
+
+    Examples
+    --------
+    >>> import bucketflow
+    >>> [row["suffixes"][0] for row in bucketflow.formats()][:3]
+    ['.cfn', '.uai', '.LG']
+    """
+    return [
+        {
+            "suffixes": list(_suffixes(form)),
+            "read": True,
+            "written": bool(form.writer),
+            "about": _LINK.sub(r"\1", form.about).replace("`", ""),
+        }
+        for form in FORMATS
+    ]
+
+
+def unread_formats() -> list[dict[str, Any]]:
+    """Return one row for each known but unsupported kind of file: suffixes, description, alternative."""
+    return [
+        {"suffixes": list(suffixes), "what": kind.what, "instead": kind.instead}
+        for kind, suffixes in unread_kinds().items()
+    ]
+
+
+def markdown_table() -> str:
+    """Return the table of formats as Markdown, for the site."""
+    rows = ["| format | read | written | what for |", "|---|---|---|---|"]
+    for form in FORMATS:
+        named = ", ".join(f"`{suffix}`" for suffix in _suffixes(form))
+        rows.append(f"| {named} | yes | {'yes' if form.writer else 'no'} | {form.about} |")
+    return "\n".join(rows)
+
+
+def _suffixes(form: Format) -> tuple[str, ...]:
+    return form.suffixes or form.shared

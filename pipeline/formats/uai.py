@@ -20,7 +20,7 @@ from ..models.bayesian_networks import network_fault
 from ..models.checks import fitting
 from ..models.function import Function, compact, dense_function, many_functions
 from ..models.model import Kind, Model
-from .bayesian.network_checks import Refuse, checked_product
+from .bayesian.network_draft import Refuse, checked_product
 from .text.source import BLOCK_COMMENT, Source, check_deadline
 from .text.tables import (
     JOINT_FUNCTIONS,

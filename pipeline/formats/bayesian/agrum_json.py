@@ -13,9 +13,8 @@ import numpy as np
 
 from ...errors import FormatError, json_fault, shorten
 from ...models.model import Model
-from ...models.parent_chains import ParentChain, capped_sum, noisy_extreme
 from ..text.source import BINARY, JSON_BYTES, Source
-from .network_draft import NetworkDraft
+from .network_draft import NetworkDraft, ParentChain, capped_sum, noisy_extreme
 
 _LENGTH_BYTES = 8
 _MOST_STATES = 1 << 20

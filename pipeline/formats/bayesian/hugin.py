@@ -15,7 +15,7 @@ from ..format_policy import NUMBER_BYTES
 from ..text.source import Source
 from ..text.tables import cell_count, full_table
 from ..text.tokens import Tokens
-from .network_checks import checked, listed, passed_over
+from .network_draft import checked, listed, passed_over
 
 # A potential without data is uniform; it may not claim more entries than this.
 _UNIFORM_CELLS: Final = 1 << 20

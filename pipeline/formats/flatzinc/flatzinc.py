@@ -14,8 +14,16 @@ from ...models.model import FORBIDDEN, Function, Model
 from ...models.state_names import typed_label
 from ..format_policy import STATE_BYTES, FormatPolicy
 from ..global_functions.decomposition import Decomposition
-from ..linear.affine_views import AffineViews
-from ..linear.integer_domains import IntegerDomains, LinearRow, NoValueError, Propagator, ends_of, propagate, tighten
+from ..linear.integer_domains import (
+    AffineViews,
+    IntegerDomains,
+    LinearRow,
+    NoValueError,
+    Propagator,
+    ends_of,
+    propagate,
+    tighten,
+)
 from ..text.source import Source
 from .flatzinc_bounds import propagators_of, rows_of
 from .flatzinc_constraints import FlatKind, FlatZincRefusalError, add_constraint, kind_of

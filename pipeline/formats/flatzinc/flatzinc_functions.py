@@ -12,10 +12,8 @@ from numpy.typing import NDArray
 from ...errors import BudgetError, format_count
 from ...models.model import FORBIDDEN
 from ..global_functions.machine import Machine, Moves, State
-from ..linear.affine_views import AffineViews
-from ..linear.integer_domains import LinearRow
-from ..linear.linear_machine import decided, linear_machine
-from ..linear.wide_sums import MOST_CELLS, add_reified_linear
+from ..linear.integer_domains import AffineViews, LinearRow
+from ..linear.wide_sums import MOST_CELLS, add_reified_linear, decided, linear_machine
 from ..text.tables import tuple_table
 from ..xcsp3.xcsp3_machines import Condition, Xcsp3Functions
 from .flatzinc_syntax import Operand

@@ -21,8 +21,7 @@ from ..decimal_costs import decimal_places
 from ..format_policy import STATE_BYTES, FormatPolicy
 from ..global_functions.decomposition import Decomposition
 from ..text.source import Source
-from .linear_machine import decided
-from .wide_sums import add_linear
+from .wide_sums import add_linear, decided
 
 P = TypeVar("P")
 

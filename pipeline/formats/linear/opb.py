@@ -11,7 +11,7 @@ from ..format_policy import OBJECT_BYTES, WORD_BYTES
 from ..text.source import Source
 from ..text.tokens import Tokens
 from .linear_draft import Factor, LinearConstraint, LinearDraft, LinearTerm
-from .linear_machine import RELATIONS
+from .wide_sums import RELATIONS
 
 _MANTISSA = r"[+-]?(?:\d+\.?\d*|\.\d+)"
 _NAME = r"~?[A-Za-z_][^\s;~<>=!*]*"

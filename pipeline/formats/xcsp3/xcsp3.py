@@ -10,16 +10,15 @@ from ....tasks.steps.number_limits import LARGEST_DECIMAL
 from ...errors import shorten
 from ...models.model import FORBIDDEN, Function, Model
 from ...models.state_names import typed_label
-from ..constraints.operand_machines import product_of
 from ..flatzinc.flatzinc_functions import FlatZincFunctions
 from ..flatzinc.flatzinc_syntax import Operand
 from ..global_functions.decomposition import Decomposition
 from ..global_functions.machine import State
+from ..shared_constraints import product_of
 from ..text.source import Source
 from ..text.xml import Element, root_element
 from .xcsp3_constraints import Xcsp3Constraints
-from .xcsp3_lists import NUMBER, words_of
-from .xcsp3_variables import Xcsp3Variables
+from .xcsp3_lists import NUMBER, Xcsp3Variables, words_of
 
 _SECTIONS = ("variables", "constraints", "objectives", "annotations")
 

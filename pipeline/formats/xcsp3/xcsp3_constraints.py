@@ -12,18 +12,24 @@ import numpy as np
 
 from ...errors import shorten
 from ...models.model import FORBIDDEN, Function
-from ..constraints.operand_machines import add_count, add_linear, computed, product_of
-from ..constraints.sequences import add_different_lists, add_matrix_element, add_member
 from ..flatzinc.flatzinc_functions import FlatZincFunctions
 from ..flatzinc.flatzinc_syntax import Operand
 from ..format_policy import ENTRY_BYTES, WORD_BYTES
 from ..linear.wide_sums import MOST_CELLS
+from ..shared_constraints import (
+    add_count,
+    add_different_lists,
+    add_linear,
+    add_matrix_element,
+    add_member,
+    computed,
+    product_of,
+)
 from ..text.tables import tuple_table
 from ..text.xml import Element
-from .xcsp3_lists import NUMBER, TUPLE, Xcsp3Lists, call_of, words_of
+from .xcsp3_lists import NUMBER, TUPLE, Xcsp3Lists, Xcsp3Variables, call_of, words_of
 from .xcsp3_machines import RELATIONS, Condition
 from .xcsp3_structures import STRUCTURES, Kind
-from .xcsp3_variables import Xcsp3Variables
 
 _NUMBERED = re.compile(r"%(\d{1,9})")
 _SOFT = ("reifiedBy", "hreifiedFrom", "hreifiedTo", "violationCost", "violationMeasure", "defaultCost")

@@ -13,8 +13,7 @@ from ...models.model import FORBIDDEN, Function
 from ..format_policy import FormatPolicy
 from ..global_functions.decomposition import Decomposition
 from ..global_functions.machine import Machine, State
-from ..linear.linear_machine import decided
-from ..linear.wide_sums import add_linear, equal_pairs
+from ..linear.wide_sums import add_linear, decided, equal_pairs
 from ..text.tables import tuple_table
 
 RELATIONS = {"lt": "<", "le": "<=", "ge": ">=", "gt": ">", "eq": "=", "ne": "!=", "in": "in", "notin": "notin"}

@@ -8,11 +8,18 @@ from dataclasses import dataclass
 from typing import Literal, cast
 
 from ...errors import shorten
-from ..constraints.operand_machines import add_linear, values_of
-from ..constraints.schedules import add_bins, add_cumulative, add_no_overlap
-from ..constraints.sequences import add_extreme_place, add_lex, add_precedence
-from ..constraints.successors import add_circuit
 from ..flatzinc.flatzinc_syntax import Operand
+from ..shared_constraints import (
+    add_bins,
+    add_circuit,
+    add_cumulative,
+    add_extreme_place,
+    add_lex,
+    add_linear,
+    add_no_overlap,
+    add_precedence,
+    values_of,
+)
 from ..text.xml import Element
 from .xcsp3_lists import Xcsp3Lists
 from .xcsp3_machines import Condition

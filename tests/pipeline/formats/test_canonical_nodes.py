@@ -12,10 +12,10 @@ import pytest
 
 import bucketflow
 from bucketflow.pipeline.errors import FormatError, ModelError
+from bucketflow.pipeline.formats.bayesian.network_draft import ParentChain, capped_sum, noisy_extreme
 from bucketflow.pipeline.formats.format_policy import FormatPolicy
 from bucketflow.pipeline.formats.read import load
 from bucketflow.pipeline.models.model import Model
-from bucketflow.pipeline.models.parent_chains import ParentChain, capped_sum, noisy_extreme
 
 Read = Callable[[str, str], Model]
 

@@ -11,8 +11,7 @@ from click.testing import CliRunner
 
 import bucketflow
 from bucketflow.pipeline.cli.main import main
-from bucketflow.pipeline.formats.format_table import markdown_table, unread_formats
-from bucketflow.pipeline.formats.registry import FORMATS, written_format
+from bucketflow.pipeline.formats.registry import FORMATS, markdown_table, unread_formats, written_format
 
 from .test_recognition import NAMED
 

@@ -19,7 +19,7 @@ from bucketflow.pipeline.errors import BudgetError, FormatError
 from bucketflow.pipeline.formats.format_policy import FormatPolicy
 from bucketflow.pipeline.formats.global_functions.decomposition import Decomposition
 from bucketflow.pipeline.formats.linear import wide_sums
-from bucketflow.pipeline.formats.linear.linear_machine import decided, linear_machine
+from bucketflow.pipeline.formats.linear.wide_sums import decided, linear_machine
 from bucketflow.pipeline.formats.read import load
 from bucketflow.pipeline.formats.text.source import Allowance
 from bucketflow.pipeline.formats.text.tokens import Tokens

@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from ....tasks.steps.number_limits import LARGEST_INT32
-from ...errors import FormatError, shorten
-from ...models.model import Projection
-from ..text.source import Source
+from ...tasks.steps.number_limits import LARGEST_INT32
+from ..errors import FormatError, shorten
+from ..models.model import Projection
+from .text.source import Source
 
 COMMENT = re.compile(rb"^[ \t]*c[^\n]*", re.MULTILINE)
 # The last group matches the lines of sharpSAT's projected variants, but not a word such as 'cross'.

@@ -1,27 +1,33 @@
-"""Photographs of satellites: SPOT 5's choice of cameras (.spot), and toulbar2's schedules of one camera (.bep)."""
+"""Problems that toulbar2 has formats for: satellite photographs, quadratic problems of 0 and 1, and pedigrees.
+
+Read are SPOT 5's choice of cameras (.spot), schedules of one camera (.bep), the entries of a quadratic matrix over 0
+and 1 or 1 and -1 (.qpbo), and pedigrees (.pre): the fewest genotypings that are wrong under Mendel's laws.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from decimal import Decimal
+from decimal import Context, Decimal
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ....tasks.steps.number_limits import LARGEST_INT32
+from ...errors import FormatError
 from ...models.model import FORBIDDEN, Function, Model
 from ..decimal_costs import decimal_places
 from ..format_policy import OBJECT_BYTES, STATE_BYTES
 from ..global_functions.decomposition import Decomposition
 from ..text.source import Source
-from ..text.tables import tuple_table
+from ..text.tables import cell_count, tuple_table
 from ..text.tokens import WordStream
-from .linear_machine import decided, linear_machine
+from .linear_draft import LinearDraft, LinearTerm
+from .wide_sums import decided, linear_machine
 
 _NOT_TAKEN = "none"
-_LINES = 2
-_WORDS = 7
+_BEP_COLUMNS = ("number", "x", "y", "duration", "earliest", "latest", "revenue")
 
 
 @dataclass(frozen=True)
@@ -169,14 +175,14 @@ def read_bep(source: Source) -> Model:
     FormatError
         If the file is malformed.
     """
-    heads = source.data.split(b"\n", _LINES + 1)
-    title, skipped = heads[1:2], len(heads[_LINES].split()) if len(heads) > _LINES else 0
-    source.data[: sum(len(head) + 1 for head in heads[:_LINES])] = b"\n" * _LINES
+    heads = source.data.split(b"\n", 3)
+    title, skipped = heads[1:2], len(b"".join(heads[2:3]).split())
+    source.data[: sum(len(head) + 1 for head in heads[:2])] = b"\n\n"
     tokens = WordStream(source)
     count = tokens.integer(0, "the number of photographs", 1, len(tokens))
-    first = skipped + _WORDS * count
+    first = skipped + len(_BEP_COLUMNS) * count
     if len(tokens) != first + count * count:
-        expected = f"{_WORDS} words of each of {count} photographs, and {count * count} delays"
+        expected = f"{len(_BEP_COLUMNS)} words of each of {count} photographs, and {count * count} delays"
         raise tokens.fail(len(tokens), expected, f"{len(tokens) - skipped} words")
     delays = tokens.integer_array(first, len(tokens), "a delay").reshape(count, count)
     begins, taken, durations = _schedule(tokens, skipped, count)
@@ -200,7 +206,7 @@ def _schedule(
     begins: dict[int, NDArray[np.int64]] = {}
     taken: dict[int, _Photograph] = {}
     durations: dict[int, int] = {}
-    for at in range(start, start + _WORDS * count, _WORDS):
+    for at in range(start, start + len(_BEP_COLUMNS) * count, len(_BEP_COLUMNS)):
         place = tokens.integer(at, "the number of a photograph", 1, count) - 1
         if place in taken:
             raise tokens.fail(at, "one line of each photograph", "a second one")
@@ -225,3 +231,200 @@ def _apart(
     near = (y < x + gaps[0]) & (x < y + gaps[1])
     if near.any():
         parts.table(scope, np.pad(np.where(near, FORBIDDEN, 0), ((1, 0), (1, 0))))
+
+
+# Totals of at most this many digits fit 64 bits.
+_MOST_DIGITS: Final = 18
+# A cost enters a function at most this many times.
+_LARGEST_FACTOR: Final = 8
+_ROUNDED: Final = Context(prec=40)
+
+
+def read_qpbo(source: Source) -> Model:
+    """Read ``N M`` and M entries ``i j cost``: the sum of cost times x_i times x_j, and twice that where i is not j.
+
+    A negative N is for variables of 1 and -1, in this order of their states; a negative M maximises.
+
+    Costs are exact if 64 bits hold them, or else rounded, as in toulbar2, to as many decimals as fit, with a note.
+
+    Raises
+    ------
+    FormatError
+        If the file is malformed.
+    """
+    tokens = WordStream(source)
+    count = tokens.integer(0, "the number of variables", -len(source.data), len(source.data))
+    entries = tokens.integer(1, "the number of entries", -len(tokens), len(tokens))
+    if len(tokens) != 2 + 3 * abs(entries):
+        raise tokens.fail(len(tokens), f"{abs(entries)} entries, three words each", f"{len(tokens) - 2} words")
+    source.allowance.take(OBJECT_BYTES * (abs(count) + abs(entries)), "its variables and entries")
+    pairs, costs = list[tuple[int, int]](), list[Decimal]()
+    for at in range(2, len(tokens), 3):
+        i, j = (tokens.integer(at + k, "a variable", 1, abs(count)) for k in range(2))
+        pairs.append((i, j))
+        costs += tokens.converted([tokens.peek(at + 2)], Decimal, "a finite number", (at + 2).__add__)
+        if not costs[-1].is_finite():
+            raise tokens.fail(at + 2, "a finite number")
+
+    def model_of(costs: list[Decimal]) -> Model:
+        draft = LinearDraft[int](source, lambda at, *what: tokens.fail(at, *what), maximize=entries < 0)
+        draft.domains = {f"x{k}": (0, 1) for k in range(1, abs(count) + 1)}
+        for (i, j), cost in zip(pairs, costs, strict=True):
+            draft.objective += _terms(i, j, cost if i == j else 2 * cost, signs=count < 0)
+        model = draft.model()
+        return model if count > 0 else _labelled(model)
+
+    try:
+        return model_of(costs)
+    except FormatError:
+        decimals, digits = decimal_places(costs), 1 + max(cost.adjusted() for cost in costs)
+        digits += len(str(_LARGEST_FACTOR * len(costs)))
+        if decimals == 0 or digits > _MOST_DIGITS:
+            raise
+    fit = min(_MOST_DIGITS - digits, decimals - 1)
+    model = model_of([cost.quantize(Decimal(1).scaleb(-fit), context=_ROUNDED) for cost in costs])
+    note = f"costs of {decimals} decimals are rounded to {fit}, because costs are integers of 64 bits"
+    return replace(model, notes=(*model.notes, note))
+
+
+def _terms(i: int, j: int, cost: Decimal, *, signs: bool) -> list[LinearTerm]:
+    """Return a product of two variables; of signs 1 - 2x each, where x is the state."""
+    first, second = (f"x{i}", False), (f"x{j}", False)
+    if not signs:
+        return [LinearTerm(cost, (first, second))]
+    if i == j:
+        return [LinearTerm(cost, ())]
+    return [
+        LinearTerm(cost, ()),
+        LinearTerm(-2 * cost, (first,)),
+        LinearTerm(-2 * cost, (second,)),
+        LinearTerm(4 * cost, (first, second)),
+    ]
+
+
+def _labelled(model: Model) -> Model:
+    """Return a model whose states are called 1 and -1."""
+    return replace(model, states=(("1", "-1"),) * len(model.dims))
+
+
+_COLUMNS = ("locus", "individual", "father", "mother", "sex", "allele", "allele")
+Genotype = tuple[int, int]
+
+
+@dataclass
+class _Person:
+    """Father and mother, and two alleles; 0 means unknown."""
+
+    father: int = 0
+    mother: int = 0
+    alleles: Genotype = (0, 0)
+    line: bool = False
+
+    @property
+    def parents(self) -> list[int]:
+        return [each for each in (self.father, self.mother) if each]
+
+
+def read_pedigree(source: Source) -> Model:
+    """Read lines ``locus individual father mother sex allele allele`` of one locus; 0 is not known.
+
+    Variables are the individuals who have a genotyped descendant or are it, their states the genotypes. Each
+    genotyping that does not fit costs 1; children who have no allele of a parent are forbidden (M. Sanchez, S. de
+    Givry & T. Schiex, Mendelian error detection in complex pedigrees using weighted constraint satisfaction
+    techniques, Constraints 13, 2008).
+
+    Parameters
+    ----------
+    source : Source
+        The bytes of the file, with its path, budget and deadline.
+
+    Raises
+    ------
+    FormatError
+        If the file is malformed, has several loci, or has no genotyped person.
+    """
+    tokens = WordStream(source)
+    first = len(source.data.lstrip().partition(b"\n")[0].split())
+    if first > len(_COLUMNS):
+        raise tokens.fail(0, "one locus, seven numbers a line", f"{first} numbers: haplotypes are not read")
+    people = _people(tokens)
+    alleles = sorted({a for person in people.values() for a in person.alleles if a})
+    typed = [each for each, person in people.items() if any(person.alleles)]
+    if not typed:
+        raise tokens.fail(len(tokens), "a pedigree with genotypings", "none")
+    genotypes = [(a, b) for k, a in enumerate(alleles) for b in alleles[k:]]
+    ancestors = _ancestors(people, typed)
+    # a person without genotyped descendants restricts nobody
+    kept = [each for each in people if each in ancestors]
+    index, size = {each: v for v, each in enumerate(kept)}, len(genotypes)
+    most = max((len(people[each].parents) for each in kept), default=0) + 1
+    source.allowance.take(8 * cell_count(range(most), [size] * most), f"a table of {size}^{most} genotypes")
+    tables = [_inherited(genotypes, count) for count in range(1, most)]
+    functions = [Function((index[each],), _misfits(genotypes, people[each].alleles)) for each in typed]
+    for each in kept:
+        if parents := people[each].parents:
+            scope = (*(index[parent] for parent in parents), index[each])
+            functions.append(Function(scope, tables[len(parents) - 1]))
+    labels = tuple(f"{a}/{b}" for a, b in genotypes)
+    return Model(
+        "cost",
+        tuple(map(str, kept)),
+        (size,) * len(kept),
+        (labels,) * len(kept),
+        tuple(functions),
+        top=len(typed) + 1,
+        name=source.stem,
+    )
+
+
+def _people(tokens: WordStream) -> dict[int, _Person]:
+    people: dict[int, _Person] = {}
+    if len(tokens) % len(_COLUMNS) or not len(tokens):
+        raise tokens.fail(len(tokens), "lines of seven numbers", f"{len(tokens)} words")
+    for at in range(0, len(tokens), len(_COLUMNS)):
+        locus, own, father, mother, _, *alleles = tokens.integers(at, at + len(_COLUMNS))
+        for k, (what, low) in enumerate((("a locus", 0), ("an individual", 1), ("a father", 0), ("a mother", 0))):
+            tokens.integer(at + k, what, low, LARGEST_INT32)
+        for k in (5, 6):
+            tokens.integer(at + k, "an allele", 0, LARGEST_INT32)
+        if locus != tokens.integer(0, "a locus"):
+            raise tokens.fail(at, "one locus", "a second one")
+        tokens.allowance.take(OBJECT_BYTES, "its individuals")
+        if people.setdefault(own, _Person()).line:
+            raise tokens.fail(at + 1, "one line of each individual", "a second one")
+        people[own] = _Person(father, mother, (alleles[0], alleles[1]), line=True)
+        if father == mother != 0 or own in (father, mother):
+            raise tokens.fail(at + 2, "a father and a mother, who are others", f"{father} and {mother} of {own}")
+        for parent in people[own].parents:
+            people.setdefault(parent, _Person())
+    return people
+
+
+def _ancestors(people: dict[int, _Person], typed: Sequence[int]) -> set[int]:
+    """Return some individuals with all their ancestors."""
+    found, open_ = set[int](), [*typed]
+    while open_:
+        if (each := open_.pop()) not in found:
+            found.add(each)
+            open_ += people[each].parents
+    return found
+
+
+def _misfits(genotypes: Sequence[Genotype], seen: Genotype) -> NDArray[np.int64]:
+    """Return 1 for genotypes that contradict the observed alleles; one observed allele may be unknown."""
+    known = [a for a in seen if a]
+    fits = [sorted(own) == sorted(known) if len(known) == 2 else known[0] in own for own in genotypes]
+    return 1 - np.array(fits, np.int64)
+
+
+def _inherited(genotypes: Sequence[Genotype], parents: int) -> NDArray[np.int64]:
+    """Return which genotypes of one or both parents and, on the last axis, of their child are forbidden."""
+    return np.array([*_laws(genotypes, parents)], np.int64).reshape([len(genotypes)] * (parents + 1))
+
+
+def _laws(genotypes: Sequence[Genotype], parents: int) -> Iterator[int]:
+    for one in genotypes:
+        for other in genotypes if parents > 1 else [None]:
+            for a, b in genotypes:
+                both = other is None or (a in one and b in other) or (b in one and a in other)
+                yield 0 if both and (a in one or b in one) else FORBIDDEN

@@ -1,1 +1,0 @@
-"""The DIMACS formats: formulas in conjunctive normal form, with weights of literals or of clauses."""
