@@ -21,14 +21,17 @@ if TYPE_CHECKING:
     from .pipeline.api.solve import load, load_dcop, plan, solve
     from .pipeline.batches.batch import batch
     from .pipeline.batches.summary import BatchSummary
-    from .pipeline.bridges.agrum_bridge import from_pyagrum, to_pyagrum
-    from .pipeline.bridges.arrays_bridge import from_arrays
     from .pipeline.bridges.cpmpy_bridge import from_cpmpy
-    from .pipeline.bridges.networkx_bridge import from_networkx
-    from .pipeline.bridges.pandas_bridge import from_pandas
-    from .pipeline.bridges.pgmpy_bridge import from_pgmpy, to_pgmpy
+    from .pipeline.bridges.labelled_tables import from_arrays, from_pandas
+    from .pipeline.bridges.network_bridges import (
+        from_networkx,
+        from_pgmpy,
+        from_pyagrum,
+        from_pytoulbar2,
+        to_pgmpy,
+        to_pyagrum,
+    )
     from .pipeline.bridges.sklearn_bridge import BayesClassifier
-    from .pipeline.bridges.toulbar2_bridge import from_pytoulbar2
     from .pipeline.circuits import jax_functions as jax
     from .pipeline.circuits import torch_functions as torch
     from .pipeline.circuits.circuit_check import check_circuit
@@ -55,7 +58,7 @@ if TYPE_CHECKING:
     from .pipeline.learning.fitted import FittedModel
     from .pipeline.learning.fitting import fit
     from .pipeline.models.dcop import Agent, Dcop
-    from .pipeline.models.evaluated import Evaluation
+    from .pipeline.models.frames import Evaluation
     from .pipeline.models.model import Function, Model
     from .pipeline.models.random_dcops import generate
     from .pipeline.plans.plan import Plan
@@ -172,14 +175,17 @@ _HOME = {
     "api.einsum": ("ContractionOptimizer", "einsum"),
     "agents.dpop": ("dpop",),
     "api.solve": ("load", "load_dcop", "plan", "solve"),
-    "bridges.agrum_bridge": ("from_pyagrum", "to_pyagrum"),
-    "bridges.arrays_bridge": ("from_arrays",),
+    "bridges.network_bridges": (
+        "from_pyagrum",
+        "to_pyagrum",
+        "from_networkx",
+        "from_pgmpy",
+        "to_pgmpy",
+        "from_pytoulbar2",
+    ),
+    "bridges.labelled_tables": ("from_arrays", "from_pandas"),
     "bridges.cpmpy_bridge": ("from_cpmpy",),
-    "bridges.networkx_bridge": ("from_networkx",),
-    "bridges.pandas_bridge": ("from_pandas",),
-    "bridges.pgmpy_bridge": ("from_pgmpy", "to_pgmpy"),
     "bridges.sklearn_bridge": ("BayesClassifier",),
-    "bridges.toulbar2_bridge": ("from_pytoulbar2",),
     "circuits.circuit_check": ("check_circuit",),
     "circuits.circuit_model": ("Circuit", "circuit", "load_circuit"),
     "api.look": ("convert", "draw", "evaluate", "info"),
@@ -204,7 +210,7 @@ _HOME = {
     "learning.fitted": ("FittedModel",),
     "models.random_dcops": ("generate",),
     "models.dcop": ("Agent", "Dcop"),
-    "models.evaluated": ("Evaluation",),
+    "models.frames": ("Evaluation",),
     "models.model": ("Function", "Model"),
     "plans.plan": ("Plan",),
     "simulation.simulate": ("simulate",),

@@ -1,7 +1,11 @@
-"""A pool of Dask workers: every task goes to the worker with the fewest under way."""
+"""A pool of Dask workers: every task goes to the worker with the fewest under way.
+
+Workers count the cells that tasks have swept so far, and report them through the scheduler's event log.
+"""
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
@@ -9,13 +13,82 @@ from concurrent.futures import Future, wait
 from contextlib import contextmanager, suppress
 from itertools import islice
 from queue import Empty, SimpleQueue
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
+from weakref import WeakSet
 
 from .address import GONE_SECONDS, ClusterLostError, WorkersDiedError, connected, disconnected
-from .admission import Admission
 from .logs import log_on_workers
 from .pool import Call, LabelOf, Node, ReadyTasks, TaskLabel, in_a_row
-from .swept_cells import counted, received
+from .worker_facts import Admission
+
+# One topic for all runs: the scheduler keeps a bounded number of events of each topic.
+_TOPIC: Final = "bucketflow-cells"
+#: Seconds between two reports of a worker about a run.
+_REPORT_SECONDS: Final = 0.5
+
+_lock = threading.Lock()
+_here = threading.local()
+
+# On workers: the task's run and its cells so far, by thread; and of each run the cells, and when they were reported.
+_swept: dict[str, tuple[int, float]] = {}
+
+
+def counting_cells(run: str, cells: int, function: Callable[..., Any], *args: Any) -> Any:
+    """Task: call a function and count its cells: some by :func:`count_cells` before its end, the others at its end."""
+    _here.run, _here.cells = run, 0
+    try:
+        found = function(*args)
+        count_cells(cells - _here.cells)
+    finally:
+        _here.run = None
+    return found
+
+
+def count_cells(cells: int) -> None:
+    """Count cells that the task of this thread has swept."""
+    run = getattr(_here, "run", None)
+    if run is None or cells <= 0:
+        return
+    _here.cells += cells
+    now = time.monotonic()
+    with _lock:
+        total, reported = _swept.pop(run, (0, 0.0))
+        total += cells
+        due = now - reported >= _REPORT_SECONDS
+        _swept[run] = total, now if due else reported
+        while len(_swept) > 64:
+            del _swept[next(iter(_swept))]
+    if due:
+        from distributed import get_worker
+
+        worker = get_worker()
+        worker.log_event(_TOPIC, {"run": run, "worker": worker.address, "cells": total})
+
+
+# In the process that drives runs: the cells of each worker by its address, for each run; and who receives events.
+_runs: dict[str, dict[str, int]] = {}
+_subscribed: WeakSet[Any] = WeakSet()
+
+
+@contextmanager
+def received_cells(client: Any, run: str) -> Iterator[Callable[[], int]]:
+    """Receive the reports of a run; yield a function that returns the cells of all workers so far."""
+    cells = _runs[run] = {}
+    if client not in _subscribed:
+        _subscribed.add(client)
+        client.subscribe_topic(_TOPIC, _take)
+    try:
+        yield lambda: sum([*cells.values()])
+    finally:
+        del _runs[run]
+
+
+def _take(event: tuple[float, dict[str, Any]]) -> None:
+    """Enter a report; reports of runs of other processes are ignored."""
+    _, told = event
+    if (cells := _runs.get(told["run"])) is not None:
+        cells[told["worker"]] = max(told["cells"], cells.get(told["worker"], 0))
+
 
 T = TypeVar("T")
 
@@ -179,7 +252,7 @@ class DaskPool:
     @contextmanager
     def counting(self, tell: Callable[[int], None]) -> Iterator[None]:
         """Count the cells of tasks on workers; while this thread waits, ``tell`` is called with their number so far."""
-        with received(self.client, self._key) as cells:
+        with received_cells(self.client, self._key) as cells:
             self._counts, self._watch.glance = True, lambda: tell(cells())
             try:
                 yield
@@ -258,7 +331,7 @@ class DaskPool:
         """Return a call that also counts the cells that its task sweeps, if progress is requested."""
         if not self._counts or not label.cells:
             return function, args
-        return counted, (self._key, label.cells, function, *args)
+        return counting_cells, (self._key, label.cells, function, *args)
 
     def batch(self, function: Callable[..., Any], worker: str | None = None) -> TaskBatch:
         """Return a batch of tasks, which Dask places as tasks of ``function``."""

@@ -16,12 +16,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
-from .admission import Admission
 from .cards import VISIBLE, take_most_free
 from .connect import ClusterError, started
 from .dask_pool import Begin, DaskPool, itself
 from .starting import NO_DASHBOARD
 from .version import install_hint
+from .worker_facts import Admission
 
 # GPUs of this machine: their number, their free memory, and a local cluster with one process per GPU.
 

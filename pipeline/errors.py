@@ -14,7 +14,7 @@ from os import PathLike
 from types import FunctionType
 from typing import Any, ParamSpec, TypeVar
 
-from ..storage.file_faults import file_fault
+from ..storage.spec import file_fault
 from .public_names import public
 
 P = ParamSpec("P")

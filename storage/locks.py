@@ -3,6 +3,9 @@
 The lock is ``flock`` of a file. Some file systems of networks and clouds have no ``flock``. There a lease replaces the
 lock: a file ``lease-N``, which its owner renews. A lease is free if its process on this machine is gone, or if it was
 not renewed for a minute of the file system's own clock. The first process that creates ``lease-(N+1)`` takes it over.
+
+Temporary folders for tables are locked too. They are removed at the end of their run, or by the next run if a run was
+killed.
 """
 
 from __future__ import annotations
@@ -12,15 +15,15 @@ import fcntl
 import json
 import os
 import threading
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import cache
 from io import FileIO
 from pathlib import Path
 from typing import Any, Final
 
 from .files import Place, opened, read_whole
-from .spec import StorageError
+from .spec import StorageError, disk_full
 
 
 def is_gone(holder: Mapping[str, Any]) -> bool:
@@ -209,3 +212,73 @@ def _now(folder: Path) -> float:
         return path.stat().st_mtime
     finally:
         path.unlink(missing_ok=True)
+
+
+@contextmanager
+def scratch_folder(parent: Path | None = None) -> Iterator[Path]:
+    """Create a folder that is removed at the end, after removing the folders of dead processes.
+
+    Parameters
+    ----------
+    parent : Path, optional
+        Where to make it; by default where temporary files go.
+
+    Raises
+    ------
+    DiskFullError
+        If no space is left.
+    """
+    import shutil
+    import tempfile
+
+    place = parent or Path(tempfile.gettempdir())
+    remove_abandoned(place)
+    try:
+        folder, lock = _made(place)
+    except OSError as error:
+        raise disk_full(error, f"no space left in {place}") from None
+    with lock:
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def remove_abandoned(parent: Path) -> None:
+    """Remove the folders below ``parent`` that processes of this user and machine left when they were killed."""
+    import shutil
+
+    for folder in parent.glob(f"{_prefix()}*"):
+        with suppress(OSError):
+            if folder.lstat().st_uid != os.geteuid() or folder.is_symlink():
+                continue
+            with opened(folder / LOCK, os.O_RDWR) as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(folder)
+
+
+def _made(parent: Path) -> tuple[Path, FileIO]:
+    """Make a folder and hold its lock."""
+    import tempfile
+
+    while True:
+        folder = Path(tempfile.mkdtemp(prefix=_prefix(), dir=parent))
+        lock = opened(folder / LOCK, os.O_RDWR | os.O_CREAT)
+        try:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            except OSError as error:
+                if error.errno not in UNSUPPORTED:
+                    raise
+                return folder, lock  # nobody else can lock it, so nobody takes it for abandoned
+            if os.fstat(lock.fileno()).st_nlink:
+                return folder, lock
+        except BaseException:
+            lock.close()
+            raise
+        lock.close()  # another process took the folder for abandoned before it was locked
+
+
+def _prefix() -> str:
+    """Temporary folders may be shared by machines, which do not all see each other's locks."""
+    return f"bucketflow-{os.uname().nodename}-"

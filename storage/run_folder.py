@@ -1,6 +1,12 @@
-"""Run directories: one run's plan, tables and ledger, used by one run at a time.
+"""Folders with a lock, used by one process at a time: run directories, and the files of batches and jobs.
 
-Plan and answer are JSON objects that say which format they have and end with a checksum of everything else in them.
+A run directory holds one run's plan, tables and ledger. Plan and answer are JSON objects that say which format they
+have and end with a checksum of everything else in them. The folder of a batch holds the answers so far, each on a
+checked line of its own, and the runs under way.
+
+A run directory can hold a job: its record, its log and its pulse. The record is written atomically and has a checksum.
+The pulse holds the progress of the run; it is replaced often and never forced to disk. The process that drives the run
+holds a lock. The lock disappears with the process, so that readers can detect a dead driver.
 """
 
 from __future__ import annotations
@@ -8,17 +14,32 @@ from __future__ import annotations
 import errno
 import json
 import os
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
 from . import ledger
-from .file_faults import file_fault
-from .files import PARTIAL, Place, force, is_there, read_whole, refuse_links, remove_folder, write_all, written_whole
-from .lease import Lease, take_lease
+from .files import (
+    PARTIAL,
+    LineLog,
+    Place,
+    force,
+    is_there,
+    logged_lines,
+    read_whole,
+    refuse_links,
+    remove_folder,
+    write_all,
+    written_whole,
+)
+from .lease import Lease, is_held, take_lease
+from .ledger import SYNC_SECONDS, read_lines, to_line
 from .locks import LOCK, LockFile, is_lock, open_lock, open_lock_to_read, try_lock
 from .object_store import ObjectPath
-from .spec import DamagedError, OtherFormatError, StorageError, StoreError, disk_full
+from .spec import DamagedError, OtherFormatError, StorageError, StoreError, disk_full, file_fault
 
 # Folders that one process uses at a time.
 
@@ -336,3 +357,244 @@ def sweep_partial_files(folder: Place) -> None:
         path.unlink(missing_ok=True)
     for path in folder.parent.glob(f".{folder.name}.*{PARTIAL}"):
         shutil.rmtree(path, ignore_errors=True)
+
+
+_RECORD, _PULSE, _LOG = "job.json", "pulse.json", "log.jsonl"
+_PAUSE_SECONDS = 0.05
+
+
+class JobDir:
+    """The job of a run directory.
+
+    Parameters
+    ----------
+    run : Place
+        The run directory.
+    """
+
+    def __init__(self, run: Place):
+        self.run = run
+        self._folder = run / JOB
+
+    def read(self) -> dict[str, Any]:
+        """Return the record.
+
+        Raises
+        ------
+        StorageError
+            If there is none, or it is damaged.
+        """
+        record = read_json(self._folder / _RECORD)
+        if record is None:
+            raise StorageError(f"{self.run} holds no job")
+        return record
+
+    def holds_job(self) -> bool:
+        """Whether there is a record."""
+        return is_there(self._folder / _RECORD)
+
+    def write(self, record: dict[str, Any]) -> None:
+        """Replace the record.
+
+        Raises
+        ------
+        StorageError
+            If it cannot be written.
+        """
+        try:
+            self._folder.mkdir(exist_ok=True)
+        except OSError as error:
+            raise disk_full(error, f"no space left for {self._folder}") from None
+        write_json(self._folder / _RECORD, record)
+
+    def read_pulse(self) -> dict[str, Any]:
+        """Return the latest progress of the run, or {} if none was written."""
+        with suppress(OSError, ValueError):
+            found = json.loads(read_whole(self._folder / _PULSE))
+            if isinstance(found, dict):
+                return found
+        return {}
+
+    def write_pulse(self, pulse: dict[str, Any]) -> None:
+        """Say how far the run is; where that cannot be written nothing is lost."""
+        with suppress(OSError), written_whole(self._folder / _PULSE) as file:
+            write_all(file, memoryview(json.dumps(pulse).encode()))
+
+    def note(self, event: str, **facts: Any) -> None:
+        """Append a line to the log; where that cannot be written nothing is lost."""
+        line = {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), "event": event, **facts}
+        with suppress(OSError), closing(LineLog(self._folder / _LOG)) as log:
+            log.append(json.dumps(line).encode() + b"\n")
+
+    def notes(self) -> list[dict[str, Any]]:
+        """Return the lines of the log, without truncated lines."""
+        try:
+            lines = logged_lines(self._folder / _LOG)
+        except OSError:
+            return []
+        found = []
+        for line in lines:
+            with suppress(ValueError):
+                found.append(json.loads(line))
+        return found
+
+    @contextmanager
+    def claimed(self, patience_seconds: float) -> Iterator[None]:
+        """Hold the driver's lock of a run. Wait for a driver that is about to end.
+
+        Raises
+        ------
+        StorageError
+            If another process keeps it.
+        """
+        if isinstance(self._folder, ObjectPath):
+            lease = take_lease(self._folder / LOCK, patience_seconds)
+            if lease is None:
+                raise StorageError(f"{self.run} is driven by another process")
+            with lease:
+                yield
+            return
+        end = time.monotonic() + patience_seconds
+        with open_lock(self._folder) as lock:
+            while not try_lock(lock):
+                if time.monotonic() > end:
+                    raise StorageError(f"{self.run} is driven by another process")
+                time.sleep(_PAUSE_SECONDS)
+            yield
+
+    def remove(self) -> None:
+        """Remove the record, the pulse and the log; plan, tables and answer of the run stay."""
+        remove_folder(self._folder)
+
+    def is_claimed(self) -> bool:
+        """Whether some process drives the run at this moment."""
+        if isinstance(self._folder, ObjectPath):
+            return is_held(self._folder / LOCK)
+        try:
+            with open_lock(self._folder) as lock:
+                return not try_lock(lock)
+        except (OSError, StorageError):
+            return False
+
+
+def job_folders(place: Place) -> list[Place]:
+    """Return the run directories with a job: a folder itself, or those in it.
+
+    Raises
+    ------
+    OSError
+        If it is no folder that can be read.
+    """
+    inside: list[Any] = sorted(place.iterdir())
+    return [path for path in (place, *inside) if path.is_dir() and JobDir(path).holds_job()]
+
+
+_ANSWERS, _PRICES, _RUNS = "answers.jsonl", "prices.jsonl", "runs"
+_BATCH_KIND = FolderKind("the folder of a batch", "for a batch", "in use: the batch is running", _ANSWERS)
+
+
+class BatchDir:
+    """A locked folder of a batch.
+
+    Parameters
+    ----------
+    path : Place
+        Created if it does not exist. A folder with other content is refused.
+
+    Raises
+    ------
+    StorageError
+        If the folder cannot be written, is something else, or is in use.
+    """
+
+    def __init__(self, path: Place):
+        self.path = path
+        self._lock = locked_folder(path, _BATCH_KIND, lambda p: p.name.endswith(PARTIAL))
+        try:
+            self._file, self._prices = (LineLog(path / name) for name in (_ANSWERS, _PRICES))
+        except OSError as error:
+            self._lock.close()
+            raise disk_full(error, f"no space left in {path}") from None
+        self._synced = 0.0
+
+    def close(self) -> None:
+        """Release the lock."""
+        self._file.close()
+        self._prices.close()
+        self._lock.close()
+
+    def answers(self) -> dict[str, dict[str, Any]]:
+        """Return the latest answer of every key; damaged lines are ignored.
+
+        Raises
+        ------
+        OtherFormatError
+        """
+        return self._latest(_ANSWERS)
+
+    def prices(self) -> dict[str, dict[str, Any]]:
+        """Return the latest price of every key; damaged lines are ignored."""
+        return self._latest(_PRICES)
+
+    def _latest(self, name: str) -> dict[str, dict[str, Any]]:
+        found = {}
+        for line in read_lines(self.path / name):
+            if line is not None and "key" in line:
+                check_format(self.path / name, line.pop("format", 1))
+                found[str(line["key"])] = line
+        return found
+
+    def append(self, answer: dict[str, Any]) -> None:
+        """Keep an answer, forced to disk unless that was done a moment ago.
+
+        Raises
+        ------
+        DiskFullError
+            If no space is left.
+        """
+        self._write_line(self._file, answer, time.monotonic() - self._synced >= SYNC_SECONDS)
+
+    def append_price(self, price: dict[str, Any]) -> None:
+        """Keep a price, which is found again if it is lost.
+
+        Raises
+        ------
+        DiskFullError
+            If no space is left.
+        """
+        self._write_line(self._prices, price, False)
+
+    def _write_line(self, log: LineLog, record: dict[str, Any], forced: bool) -> None:
+        line = to_line({**record, "format": FORMAT})
+        try:
+            log.append(line, forced=forced)
+            if forced:
+                self._synced = time.monotonic()
+        except OSError as error:
+            raise disk_full(error, f"no space left in {self.path}") from None
+
+    def write(self, name: str, content: bytes) -> None:
+        """Write a file, whole or not at all.
+
+        Raises
+        ------
+        DiskFullError
+            If no space is left.
+        """
+        try:
+            with written_whole(self.path / name) as file:
+                write_all(file, memoryview(content))
+        except OSError as error:
+            raise disk_full(error, f"no space left in {self.path}") from None
+
+    def run_folder(self, key: str) -> Place:
+        """Return the run directory of a question that is worth one."""
+        folder = self.path / _RUNS
+        folder.mkdir(exist_ok=True)
+        return folder / key[:32]
+
+    def drop_run(self, key: str) -> None:
+        """Remove the run directory of a question that is answered."""
+        folder = self.path / _RUNS / key[:32]
+        if folder.exists():
+            remove_folder(folder)

@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bucketflow.cluster import device_threads
 from bucketflow.cluster import gpus as cluster_gpu
-from bucketflow.cluster.device_threads import DeviceThreads
+from bucketflow.cluster import pool
+from bucketflow.cluster.pool import DeviceThreads
 from bucketflow.tasks.cpu import dense
 from bucketflow.tasks.cpu.numpy_blocks import join, reduce
 from bucketflow.tasks.gpu import arrays
@@ -584,7 +584,7 @@ def imagine_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let threads work on devices that need not be there."""
 
     def begin(_: DeviceThreads, place: int) -> None:
-        device_threads._HERE.number = place
-        device_threads._BEGUN.add(place)
+        pool._HERE.number = place
+        pool._BEGUN.add(place)
 
     monkeypatch.setattr(DeviceThreads, "begin", begin)

@@ -10,14 +10,12 @@ from math import inf
 from pathlib import Path
 from typing import Final
 
-from ...cluster.admission import UnfitWorkersError
 from ...cluster.dask_pool import DaskPool
-from ...cluster.device_threads import DeviceThreads, begun_devices
 from ...cluster.driver import leave_slot
-from ...cluster.pool import Pool, ThreadPool
-from ...cluster.worker_facts import largest_worker
+from ...cluster.pool import DeviceThreads, Pool, ThreadPool, begun_devices
+from ...cluster.worker_facts import UnfitWorkersError, largest_worker
 from ...storage.files import Place, free_bytes
-from ...storage.scratch import scratch_folder
+from ...storage.locks import scratch_folder
 from ...tasks.gpu.memory import is_short
 from ..errors import BudgetError, ModelError, format_bytes
 from ..machine.resources import Resources

@@ -10,7 +10,7 @@ from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
-from ...cluster.device_threads import begun_devices
+from ...cluster.pool import begun_devices
 from ...tasks.steps.light_dataclass import dataclass
 from ...tasks.steps.row_policy import RowPolicy
 from ...tasks.steps.semiring import Semiring

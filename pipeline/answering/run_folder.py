@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from ...cluster.version import __version__
 from ...storage.files import Place, file_bytes, free_bytes
+from ...storage.locks import scratch_folder
 from ...storage.object_store import ObjectPath
-from ...storage.scratch import scratch_folder
 from ...storage.spec import DiskFullError, StorageError, UnreachableError
 from ...tasks.gpu.memory import is_short
 from ...tasks.steps.light_dataclass import dataclass

@@ -9,8 +9,7 @@ from itertools import chain
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from ...cluster.device_threads import DeviceThreads
-from ...cluster.pool import Pool, SerialPool
+from ...cluster.pool import DeviceThreads, Pool, SerialPool
 from ...storage.files import Place, file_bytes, free_bytes
 from ...storage.run_folder import MESSAGES
 from ...tasks.compiler.compile_limits import NotCompiledError

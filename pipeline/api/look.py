@@ -13,7 +13,7 @@ from ..examples import file_or_example
 from ..formats.read import GivenModel, given_model, load_any
 from ..formats.write import save
 from ..models.dcop import Dcop, model_of
-from ..models.evaluated import Evaluation
+from ..models.frames import Evaluation
 from ..models.model import Model
 from ..options import Keywords
 from ..preprocessing.preprocess import absorb, components

@@ -18,8 +18,8 @@ from ...cluster.address import ClusterLostError
 from ...cluster.dask_pool import DaskPool
 from ...cluster.memory import default_memory_bytes
 from ...cluster.pool import Node, Pool, SerialPool, TaskLabel
-from ...storage.batch_folder import BatchDir
 from ...storage.files import Place
+from ...storage.run_folder import BatchDir
 from ...storage.spec import OtherFormatError, StorageError
 from ...tasks.steps.ordered_sum import ordered_sum
 from ..api.progress import rows_bar

@@ -11,9 +11,8 @@ from itertools import groupby
 from typing import Any, Final, Literal
 
 from ...cluster.pool import Pool
-from ...storage.batch_folder import BatchDir
 from ...storage.files import Place
-from ...storage.run_folder import FORMAT
+from ...storage.run_folder import FORMAT, BatchDir
 from ..answering.answer_question import is_bounded, is_searched, strategy_before, unplanned_seconds
 from ..answering.engines.engine_options import Strategy
 from ..answering.prepared import Prepared, prepare

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from ...storage.batch_folder import BatchDir
 from ...storage.files import Place
+from ...storage.run_folder import BatchDir
 from ..drawings.html import shown_rows
 from ..errors import encodable, printable
 from ..models.frames import imported_pandas

@@ -11,7 +11,7 @@ from typing import Any, Unpack, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from ...storage.scratch import scratch_folder
+from ...storage.locks import scratch_folder
 from ..answering.question import Findings, over_all, split_evidence
 from ..errors import BucketflowError, ModelError, checks_keywords
 from ..formats.read import GivenModel, given_model

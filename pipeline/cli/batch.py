@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from ...cluster.logs import log_settings
-from .ending import guarded, say
-from .logs import driver_metrics
+from .ending import driver_metrics, guarded, say
 from .options import (
     Grouped,
     complete_path,

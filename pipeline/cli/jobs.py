@@ -138,7 +138,7 @@ def cancel(job: str, scheduler: str | None) -> None:
 @guarded
 def forget(job: str, scheduler: str | None) -> None:
     """Forget JOB, which ended: its record and log are removed. The answer in its run directory stays."""
-    from ..jobs.forget import forget as forgotten
+    from ..jobs.job import forget as forgotten
 
     click.echo(f"{forgotten(job, scheduler)} forgotten")
 
@@ -150,8 +150,8 @@ def forget(job: str, scheduler: str | None) -> None:
 @guarded
 def prune(place: str | None, scheduler: str | None, older: str) -> None:
     """Forget the jobs in a folder, or of a scheduler, that ended before a time."""
-    from ..jobs.forget import parse_age
-    from ..jobs.forget import prune as pruned
+    from ..jobs.job import parse_age
+    from ..jobs.job import prune as pruned
 
     for name in pruned(parse_age(older), place, scheduler):
         click.echo(f"{name} forgotten")
@@ -169,7 +169,7 @@ def log(job: str, scheduler: str | None) -> None:
 
 def resumed_job(directory: str, scheduler: str | None, memory: str | None, model: str | None) -> bool:
     """Hand the job of a run directory to its cluster again; whether there is one."""
-    from ...storage.job_folder import JobDir
+    from ...storage.run_folder import JobDir
     from ..local_paths import folder_path
 
     if not JobDir(folder_path(directory)).holds_job():

@@ -15,10 +15,10 @@ from rich.table import Table
 from rich.text import Text
 
 from ...storage import ledger
-from ...storage.array_list import stored_arrays
 from ...storage.files import Place, file_bytes
 from ...storage.run_folder import stored_bounds, stored_plan, stored_result
 from ...storage.spec import Receipt, StorageError
+from ...storage.tables import stored_arrays
 from ..drawings.display_policy import LISTED_MEMBERS, SAME_SECONDS
 from ..drawings.shown import wrapped
 from ..errors import IncompatibleRunError, counted, encodable, format_bytes, logarithm, printable, shorten

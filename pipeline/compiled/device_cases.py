@@ -16,8 +16,7 @@ from typing import Any, Final, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ...cluster.device_threads import DeviceThreads, begun_devices, present_device
-from ...cluster.pool import Pool
+from ...cluster.pool import DeviceThreads, Pool, begun_devices, present_device
 from ...tasks.gpu.memory import out_of_memory, portable_errors
 from ...tasks.gpu.messages.propagation import DeviceMessages, MessageProgram, one_at_a_time
 from ...tasks.gpu.messages.records import FINDING_EXPONENT

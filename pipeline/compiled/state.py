@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Concatenate, Final, NamedTuple, ParamSpec
 
 from numpy.typing import NDArray
 
-from ...cluster.device_threads import begin_beside
 from ...cluster.memory import default_memory_bytes, peak_rss_bytes
+from ...cluster.pool import begin_beside
 from ...tasks.compiler.numba_parts import unknown_numba
 from ...tasks.incremental.kept_tables import Incremental, KeptTables, loops_are_loaded
 from ...tasks.steps.step import Step

@@ -13,14 +13,13 @@ from ...cluster.address import ClusterError
 from ...cluster.connect import verify_workers
 from ...cluster.driver import Driver, worker_address
 from ...storage import ledger
-from ...storage.job_folder import JobDir
+from ...storage.run_folder import JobDir
 from ...storage.spec import StorageError
 from ..answering.answer_question import solved
 from ..api.stored_runs import stored_question
 from ..errors import BucketflowError, StoppedError
 from ..local_paths import folder_path
-from .heartbeat import PREFIX, Pulse
-from .record import DONE, Record, read_record, write_record
+from .record import DONE, PREFIX, Pulse, Record, read_record, write_record
 
 if TYPE_CHECKING:
     from ..answering.running import Answer

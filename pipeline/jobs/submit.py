@@ -12,7 +12,7 @@ from typing import Any, Unpack
 from ...cluster.address import ClusterError
 from ...cluster.connect import verify_shared
 from ...storage.files import Place
-from ...storage.job_folder import JobDir
+from ...storage.run_folder import JobDir
 from ..answering.answer_question import is_bounded
 from ..answering.question import Findings, Names, Question, Variables, question_of
 from ..answering.run_folder import RunFolder, check_space, run_folder, used_bytes

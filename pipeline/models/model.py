@@ -28,11 +28,10 @@ from .checks import (
     rows_of,
     unknown_variable,
 )
-from .evaluated import Evaluation
-from .float_costs import stored_costs
+from .frames import Evaluation
 from .function import FORBIDDEN as FORBIDDEN
 from .function import Function as Function
-from .function import Scopes, know_positive, least_costs
+from .function import Scopes, know_positive, least_costs, stored_costs
 from .function import dense_function as dense_function
 from .function import row_function as row_function
 from .hidden_variables import completed

@@ -20,8 +20,7 @@ from typing import Any, Final, Literal
 from ...tasks.steps.light_dataclass import dataclass
 from ...tasks.steps.step import Step
 from ..drawings.graph_picture import Drawn, svg_of
-from ..drawings.rendering import RENDERED, check_renderer
-from ..drawings.svg import Svg, page_of
+from ..drawings.svg import RENDERED, Svg, check_renderer, page_of
 from ..errors import ModelError
 from ..local_paths import local_path
 from ..written_files import whole_text

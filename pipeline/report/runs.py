@@ -16,8 +16,7 @@ import numpy as np
 
 from ...storage import ledger
 from ...storage.files import Place
-from ...storage.job_folder import JobDir
-from ...storage.run_folder import stored_bounds, stored_plan, stored_result
+from ...storage.run_folder import JobDir, stored_bounds, stored_plan, stored_result
 from ...storage.spec import Receipt, StorageError
 from ...tasks.steps.step import Step
 from ..answering.prepared import Prepared, prepare

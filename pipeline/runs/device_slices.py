@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...cluster.device_threads import present_device
 from ...cluster.memory import default_memory_bytes
+from ...cluster.pool import present_device
 from ...tasks.gpu.memory import portable_errors
 from ...tasks.gpu.messages.propagation import DeviceMessages, MessageProgram, one_at_a_time
 from ...tasks.sweeps.scaled import Scaled

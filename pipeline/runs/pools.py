@@ -10,9 +10,9 @@ from typing import Any, Final
 import numpy as np
 
 from ...cluster.address import ClusterError, ClusterLostError, WorkersDiedError, verify_listening
-from ...cluster.admission import Admission, UnfitWorkersError
 from ...cluster.dask_pool import Begin, DaskPool
 from ...cluster.pool import Pool, SerialPool
+from ...cluster.worker_facts import Admission, UnfitWorkersError
 from ...storage import ledger
 from ...storage.files import Place
 from ...storage.spec import disk_full

@@ -13,9 +13,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import field, replace
 from typing import Any, Generic, TypeVar
 
-from ...cluster.device_threads import DeviceThreads, present_device
 from ...cluster.memory import default_memory_bytes
-from ...cluster.pool import Node
+from ...cluster.pool import DeviceThreads, Node, present_device
 from ...tasks.gpu import arrays, peers
 from ...tasks.gpu.arrays import is_device
 from ...tasks.gpu.kernels import cupy

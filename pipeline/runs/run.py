@@ -8,9 +8,8 @@ from functools import cached_property
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
-from ...cluster.dask_pool import DaskPool
+from ...cluster.dask_pool import DaskPool, count_cells
 from ...cluster.pool import Pool, SerialPool, TaskLabel
-from ...cluster.swept_cells import count
 from ...storage.files import Place
 from ...tasks.steps.light_dataclass import dataclass
 from ...tasks.steps.step import Step
@@ -35,7 +34,7 @@ TABLES: Final = "tables"
 
 def count_step(step: Step) -> None:
     """Count the cells of a step on a worker."""
-    count(step.lowered.cells)
+    count_cells(step.lowered.cells)
 
 
 def ignored(_: str) -> None:
@@ -140,7 +139,7 @@ class Run(Generic[T]):
     @property
     def slice_devices(self) -> int:
         """On how many devices of this process slices run."""
-        from ...cluster.device_threads import DeviceThreads
+        from ...cluster.pool import DeviceThreads
 
         return self.pool.devices if isinstance(self.pool, DeviceThreads) else 1
 

@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...cluster.dask_pool import DaskPool
-from ...cluster.device_threads import DeviceThreads, present_device
-from ...cluster.pool import Call, LabelOf, TaskLabel
+from ...cluster.pool import Call, DeviceThreads, LabelOf, TaskLabel, present_device
 from ...storage import ledger
 from ...storage.chunks import read_chunk, write_chunk
 from ...storage.files import Place

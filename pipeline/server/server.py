@@ -19,7 +19,7 @@ from threading import Lock
 from typing import Any, Final
 
 from ...storage.files import write_whole
-from ...storage.scratch import scratch_folder
+from ...storage.locks import scratch_folder
 from ..batches.manifest import read_lines
 from ..batches.models import BatchPolicy
 from ..errors import BucketflowError, BudgetError, ModelError, checks_keywords, format_bytes, shorten

@@ -14,9 +14,9 @@ from io import FileIO
 from pathlib import Path
 
 from ...cluster.version import install_hint
-from ...storage.file_faults import file_fault
 from ...storage.files import cache_folder, opened, write_all
 from ...storage.locks import open_lock, try_lock
+from ...storage.spec import file_fault
 from ...storage.trust import UntrustedError, check_folder
 from ..errors import BucketflowError, unreadable
 

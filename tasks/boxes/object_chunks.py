@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...storage import ledger
-from ...storage.chunks import read_chunk, write_chunk
-from ...storage.codecs import BLOSC
+from ...storage.chunks import BLOSC, read_chunk, write_chunk
 from ...storage.files import Place
 from ...storage.object_store import ObjectPath, each
 from ...storage.spec import Receipt, TableSpec

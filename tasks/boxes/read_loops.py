@@ -21,8 +21,7 @@ from llvmlite import ir
 from numba import types
 from numpy.typing import NDArray
 
-from ...storage.chunks import lockless_crc32c
-from ...storage.codecs import lockless_decompress
+from ...storage.chunks import lockless_crc32c, lockless_decompress
 from ...storage.files import PLAIN_FILE
 from ...storage.spec import Receipt, TableSpec
 from ..compiler.jit import njit

@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ...storage.codecs import BLOSC
+from ...storage.chunks import BLOSC
 from ...storage.spec import Receipt, TableSpec
 from ..gpu import arrays
 from ..rows.keys import Keys, Words

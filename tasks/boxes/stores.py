@@ -10,8 +10,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...storage import ledger
-from ...storage.chunks import damaged, lost_files, map_chunk, read_chunk, write_chunk
-from ...storage.codecs import BLOSC, SAMPLE_BYTES, compressed_share, paying
+from ...storage.chunks import (
+    BLOSC,
+    SAMPLE_BYTES,
+    compressed_share,
+    damaged,
+    lost_files,
+    map_chunk,
+    paying,
+    read_chunk,
+    write_chunk,
+)
 from ...storage.files import Place
 from ...storage.spec import Key as Key
 from ...storage.spec import Receipt, TableSpec

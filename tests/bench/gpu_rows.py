@@ -35,8 +35,7 @@ from rich.console import Console
 from rich.table import Table
 
 import bucketflow
-from bucketflow.cluster.device_threads import DeviceThreads
-from bucketflow.cluster.pool import Call, Node, SerialPool, ThreadPool
+from bucketflow.cluster.pool import Call, DeviceThreads, Node, SerialPool, ThreadPool
 from bucketflow.pipeline.models.function import Function
 from bucketflow.pipeline.runs.pools import open_tables
 from bucketflow.pipeline.runs.row_devices import DeviceTeam

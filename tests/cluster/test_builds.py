@@ -14,9 +14,9 @@ from distributed import Client
 import bucketflow
 from bucketflow.cluster import worker_facts
 from bucketflow.cluster.address import ClusterError
-from bucketflow.cluster.admission import Admission
 from bucketflow.cluster.dask_pool import DaskPool
 from bucketflow.cluster.version import __version__, source_digest
+from bucketflow.cluster.worker_facts import Admission
 from tests.clusters import Cluster, cluster
 from tests.models import grid
 

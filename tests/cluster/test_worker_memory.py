@@ -17,10 +17,9 @@ from distributed import Client
 import bucketflow
 from bucketflow.cluster import memory
 from bucketflow.cluster.address import WorkersDiedError
-from bucketflow.cluster.admission import Admission, UnfitWorkersError
 from bucketflow.cluster.memory import COMPILED_PROCESS_BYTES, limited_bytes
 from bucketflow.cluster.version import __version__, source_digest
-from bucketflow.cluster.worker_facts import WorkerFacts, describe_worker, task_memory
+from bucketflow.cluster.worker_facts import Admission, UnfitWorkersError, WorkerFacts, describe_worker, task_memory
 from bucketflow.pipeline.answering import placement
 from bucketflow.pipeline.cli.main import main
 from bucketflow.pipeline.machine.resources import Resources

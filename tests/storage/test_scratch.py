@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from bucketflow.storage import scratch
-from bucketflow.storage.scratch import remove_abandoned, scratch_folder
+from bucketflow.storage import locks
+from bucketflow.storage.locks import remove_abandoned, scratch_folder
 
 HOLD = (
-    "import sys, pathlib; from bucketflow.storage.scratch import scratch_folder\n"
+    "import sys, pathlib; from bucketflow.storage.locks import scratch_folder\n"
     "with scratch_folder(pathlib.Path(sys.argv[1])) as folder:\n"
     "    (folder / 'table').write_text('x'); print(folder, flush=True); sys.stdin.read()"
 )
@@ -52,11 +52,11 @@ def test_what_is_not_ours_stays(tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "lock").write_text("")
-    (tmp_path / f"{scratch._prefix()}link").symlink_to(outside)
-    linked = tmp_path / f"{scratch._prefix()}linked"
+    (tmp_path / f"{locks._prefix()}link").symlink_to(outside)
+    linked = tmp_path / f"{locks._prefix()}linked"
     linked.mkdir()
     (linked / "lock").symlink_to(outside / "lock")
-    (tmp_path / f"{scratch._prefix()}new").mkdir()
+    (tmp_path / f"{locks._prefix()}new").mkdir()
     (tmp_path / "bucketflow-elsewhere-1").mkdir()
     (tmp_path / "bucketflow-elsewhere-1" / "lock").write_text("")
     before = sorted(tmp_path.rglob("*"))
@@ -66,7 +66,7 @@ def test_what_is_not_ours_stays(tmp_path: Path) -> None:
 
 def test_a_folder_that_was_taken_for_abandoned_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another process looks between the making of a folder and the taking of its lock."""
-    original, made = scratch.opened, []
+    original, made = locks.opened, []
 
     def seen(path: Path, flags: int) -> FileIO:
         handle = original(path, flags)
@@ -75,7 +75,7 @@ def test_a_folder_that_was_taken_for_abandoned_is_made_again(tmp_path: Path, mon
             remove_abandoned(tmp_path)
         return handle
 
-    monkeypatch.setattr(scratch, "opened", seen)
+    monkeypatch.setattr(locks, "opened", seen)
     with scratch_folder(tmp_path) as folder:
         assert folder.exists()
         assert not made[0].exists()

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from bucketflow.storage import chunks, ledger
-from bucketflow.storage.codecs import compress, paying
+from bucketflow.storage.chunks import compress, paying
 from bucketflow.storage.run_folder import RunDir, sweep_partial_files
 from bucketflow.storage.spec import ChunkLostError, DiskFullError, Receipt, StorageError, TableSpec
 from bucketflow.storage.tables import create_group, create_table, stored_table

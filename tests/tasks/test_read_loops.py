@@ -9,8 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bucketflow.storage.chunks import path_of, read_chunk, write_chunk
-from bucketflow.storage.codecs import BLOSC
+from bucketflow.storage.chunks import BLOSC, path_of, read_chunk, write_chunk
 from bucketflow.storage.spec import ChunkLostError, Receipt, TableSpec
 from bucketflow.storage.tables import create_table
 from bucketflow.tasks.boxes import read_loops

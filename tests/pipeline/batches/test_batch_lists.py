@@ -29,7 +29,7 @@ from bucketflow.pipeline.batches.pricing import Price, PricedRow
 from bucketflow.pipeline.examples import example_path
 from bucketflow.pipeline.models.query import QUERIES, VALUES
 from bucketflow.pipeline.options import Options, ProofOptions
-from bucketflow.storage.batch_folder import BatchDir
+from bucketflow.storage.run_folder import BatchDir
 from tests.device_stand_in import RealDevice, StandIn, device, real_device
 from tests.models import grid
 

@@ -30,7 +30,7 @@ from bucketflow.pipeline.options import Options
 from bucketflow.pipeline.results.proof import Proof
 from bucketflow.pipeline.results.result import Result
 from bucketflow.storage import ledger
-from bucketflow.storage.batch_folder import BatchDir
+from bucketflow.storage.run_folder import BatchDir
 from tests.models import grid
 from tests.policies import InForce
 

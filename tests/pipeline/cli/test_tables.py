@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 from bucketflow.pipeline.cli import show_run
 from bucketflow.pipeline.cli.main import main
 from bucketflow.pipeline.jobs import job as finding
-from bucketflow.pipeline.jobs.heartbeat import JobFacts
+from bucketflow.pipeline.jobs.record import JobFacts
 
 FACTS: dict[str, Any] = {
     **{"id": "sensors-large-12ab34", "model": "/models/sensors-large.uai.xz", "query": "max-marginals"},

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from bucketflow.pipeline.api import progress
 from bucketflow.pipeline.cli.main import main
 from bucketflow.pipeline.jobs import job
-from bucketflow.pipeline.jobs.heartbeat import Progress
+from bucketflow.pipeline.jobs.record import Progress
 from bucketflow.pipeline.results.remaining_time import SweptShare
 
 

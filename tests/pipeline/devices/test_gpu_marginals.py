@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import bucketflow
 from bucketflow import Compiled, Model
-from bucketflow.cluster.device_threads import present_device
+from bucketflow.cluster.pool import present_device
 from bucketflow.pipeline.answering import placement
 from bucketflow.pipeline.budget.budget_policy import BudgetPolicy
 from bucketflow.pipeline.cli.main import main

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 
 import bucketflow
 from bucketflow import Model
-from bucketflow.cluster.device_threads import DeviceThreads, present_device
+from bucketflow.cluster.pool import DeviceThreads, present_device
 from bucketflow.pipeline.answering import placement
 from bucketflow.pipeline.models.function import Function
 from bucketflow.pipeline.runs import row_devices

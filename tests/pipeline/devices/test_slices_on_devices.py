@@ -14,9 +14,8 @@ import numpy as np
 import pytest
 
 import bucketflow
-from bucketflow.cluster import device_threads
-from bucketflow.cluster.device_threads import DeviceThreads, present_device
-from bucketflow.cluster.pool import Node
+from bucketflow.cluster import pool as device_threads
+from bucketflow.cluster.pool import DeviceThreads, Node, present_device
 from bucketflow.pipeline.answering import placement
 from bucketflow.pipeline.answering.placement import devices_of
 from bucketflow.pipeline.budget.budget_policy import BudgetPolicy

@@ -10,11 +10,11 @@ import pytest
 import bucketflow
 from bucketflow.pipeline.answering import placement
 from bucketflow.pipeline.budget.budget_policy import BudgetPolicy
-from bucketflow.pipeline.jobs import heartbeat
-from bucketflow.pipeline.jobs.heartbeat import Pulse
+from bucketflow.pipeline.jobs import record
+from bucketflow.pipeline.jobs.record import Pulse
 from bucketflow.pipeline.results.remaining_time import ClosingBounds, SweptShare
 from bucketflow.pipeline.runs.run_policy import SlicePolicy
-from bucketflow.storage.job_folder import JobDir
+from bucketflow.storage.run_folder import JobDir
 from tests.models import grid
 from tests.pipeline.rows.sparse import ring
 from tests.policies import InForce
@@ -23,7 +23,7 @@ from tests.policies import InForce
 @pytest.fixture
 def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> JobDir:
     (tmp_path / "run").mkdir()
-    monkeypatch.setattr(heartbeat, "cluster_usage", lambda client: (2, 1000))
+    monkeypatch.setattr(record, "cluster_usage", lambda client: (2, 1000))
     made = JobDir(tmp_path / "run")
     made.write({"id": "some"})
     return made

@@ -9,10 +9,10 @@ import pytest
 
 import bucketflow
 from bucketflow.pipeline.answering import placement
-from bucketflow.pipeline.jobs import heartbeat as pulses
-from bucketflow.pipeline.jobs.heartbeat import Progress, Pulse
+from bucketflow.pipeline.jobs import record as pulses
+from bucketflow.pipeline.jobs.record import Progress, Pulse
 from bucketflow.pipeline.results.remaining_time import SweptCells, SweptShare
-from bucketflow.storage.job_folder import JobDir
+from bucketflow.storage.run_folder import JobDir
 from tests.clusters import receipts
 from tests.models import grid
 

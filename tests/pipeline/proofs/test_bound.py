@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 import bucketflow
 from bucketflow import Bounds, BudgetError, Model, ModelError
-from bucketflow.cluster.device_threads import present_device
+from bucketflow.cluster.pool import present_device
 from bucketflow.pipeline.api import bound as bound_module
 from bucketflow.pipeline.api import bound_ladder
 from bucketflow.pipeline.cli.main import main

@@ -20,8 +20,7 @@ from bucketflow.pipeline.drawings.charts import lines, table
 from bucketflow.pipeline.drawings.display_policy import DisplayPolicy
 from bucketflow.pipeline.drawings.html import bars
 from bucketflow.pipeline.drawings.network_picture import edge_routes
-from bucketflow.pipeline.drawings.rendering import light
-from bucketflow.pipeline.drawings.svg import Svg
+from bucketflow.pipeline.drawings.svg import Svg, light
 from tests.models import grid
 
 Pair = tuple[float, float]
@@ -274,7 +273,7 @@ def test_drawings_for_other_programs_have_colours_in_place_of_variables() -> Non
 def test_without_cairosvg_one_sentence_says_what_to_install(
     args: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bucketflow.pipeline.drawings.rendering.find_spec", lambda name: None)
+    monkeypatch.setattr("bucketflow.pipeline.drawings.svg.find_spec", lambda name: None)
     done = CliRunner().invoke(main, [*args, str(tmp_path / "a.png")])
     assert done.exit_code != 0
     assert "a .png file is written by CairoSVG, which is not installed: pip install" in done.output

@@ -19,9 +19,9 @@ import bucketflow
 from bucketflow.pipeline.answering import run_folder as answering_folder
 from bucketflow.pipeline.cli.main import main
 from bucketflow.pipeline.machine import disk
-from bucketflow.storage import batch_folder, ledger, run_folder
-from bucketflow.storage.job_folder import JobDir
+from bucketflow.storage import ledger, run_folder
 from bucketflow.storage.ledger import to_line
+from bucketflow.storage.run_folder import JobDir
 from tests.models import grid
 from tests.pipeline.runs.test_damage import answer, budget, equal
 
@@ -102,8 +102,7 @@ def test_jobs_and_batches_of_other_formats_are_refused_by_number(
     bucketflow.save(grid(3, 3, 3), tmp_path / "grid.wcsp")
     (tmp_path / "list.csv").write_text("model\ngrid.wcsp\n")
     with monkeypatch.context() as earlier:
-        for module in (run_folder, batch_folder):
-            earlier.setattr(module, "FORMAT", 4)
+        earlier.setattr(run_folder, "FORMAT", 4)
         (tmp_path / "run").mkdir()
         JobDir(tmp_path / "run").write({"id": "grid-1"})
         assert bucketflow.batch(tmp_path / "list.csv", tmp_path / "out").answered == 1
