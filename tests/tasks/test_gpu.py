@@ -189,9 +189,7 @@ def test_sums_of_some_inputs_come_first(semiring: Semiring, seed: int) -> None:
     held = sorted({v for scope in scopes for v in scope}.difference(scopes[0][:2]))
     step = lower(scopes, tuple(held), sizes, semiring.dtype, semiring)
     tables = tables_for(step)
-    with TilingPolicy.using(
-        inner_sum_least_cells=1, inner_sum_share=1e9, inner_sum_price=1e9, inner_sum_ratio=0, brick_least_cells=1
-    ):
+    with TilingPolicy.using(inner_sum_least_cells=1, inner_sum_price=1e9, inner_sum_ratio=0, brick_least_cells=1):
         passes = gpu_lowering.launched_step.__wrapped__(step, RULES)
     found = gpu.DeviceRun(passes, step.semiring, step.out_cells)([cupy.asarray(t) for t in tables]).get()
     expected = run(step, tables)

@@ -284,7 +284,6 @@ def test_sums_of_some_inputs_come_first(data: st.DataObject) -> None:
     """Whether that pays or not; of several eliminated axes in turn."""
     with TilingPolicy.using(
         inner_sum_least_cells=1,
-        inner_sum_share=math.inf,
         inner_sum_price=math.inf,
         inner_sum_ratio=0,
         brick_least_cells=data.draw(st.sampled_from([1 << 6, 1 << 25])),

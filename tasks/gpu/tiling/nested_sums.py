@@ -37,11 +37,11 @@ class InnerSum:
 
 
 def inner_sums(axes: Sequence[Axis], inputs: int) -> list[InnerSum]:
-    """Find sums that may save much when they are made first, each a table of its own.
+    """Find sums that may be made first, each a table of its own.
 
-    At most three: the sum that leaves the fewest cells, if it saves enough; the best sum over a single axis; and the
-    sum over all eliminated axes, which may be a product. A table counts as additional cells, because it is written and
-    read again.
+    At most three: the sum that leaves the fewest cells; the best sum over a single axis; and the sum over all
+    eliminated axes. Also a sum that leaves no fewer cells than the step may pay, because it may be a product. A table
+    counts as additional cells, because it is written and read again.
 
     Parameters
     ----------
@@ -51,32 +51,27 @@ def inner_sums(axes: Sequence[Axis], inputs: int) -> list[InnerSum]:
     """
     policy = TilingPolicy.current()
     masks, cells = axis_masks(axes, inputs), cells_by_mask([axis.size for axis in axes])
-    most = policy.inner_sum_share * cells((1 << len(axes)) - 1)
     tables = sum([cells(mask) for mask in masks]) + cells(sum([1 << i for i, axis in enumerate(axes) if axis.out]))
 
-    def priced(gone: frozenset[int]) -> tuple[float, float, int]:
-        """Cells of the sum over some axes and of the remaining step; rated cells of its table; axes of its table."""
+    def priced(gone: frozenset[int]) -> tuple[float, int]:
+        """Cells of the sum over some axes, of its table and of the remaining step; axes of the table."""
         dropped = sum([1 << i for i in gone])
         union = _union([mask for mask in masks if mask & dropped])
         table = union & ~dropped
         left = _union([table, *(mask for mask in masks if not mask & dropped)])
-        written = _INNER_SUM_CELL * cells(table)
-        return cells(union) + cells(left) + written, written, table
+        return cells(union) + cells(left) + _INNER_SUM_CELL * cells(table), table
 
     whole = frozenset([i for i, axis in enumerate(axes) if not axis.out])
     found = list[tuple[float, InnerSum]]()
     for gone in _candidates(whole, lambda some: priced(some)[0]):
         dropped = sum([1 << i for i in gone])
         members = tuple([t for t in range(inputs) if masks[t] & dropped])
-        price, written, table = priced(gone)
+        price, table = priced(gone)
         # a sum over all inputs is the step itself, and a large table costs more than it saves
         if len(members) == inputs or cells(table) * policy.inner_sum_ratio > tables:
             continue
-        if price < most or (gone == whole and written < most):
-            held = sorted(
-                [i for i in range(len(axes)) if table >> i & 1], key=lambda i: (axes[i].out > 0, -axes[i].out)
-            )
-            found.append((price, InnerSum(members, tuple(sorted(gone)), tuple(held))))
+        held = sorted([i for i in range(len(axes)) if table >> i & 1], key=lambda i: (axes[i].out > 0, -axes[i].out))
+        found.append((price, InnerSum(members, tuple(sorted(gone)), tuple(held))))
     if not found:
         return []
     found.sort(key=lambda each: each[0])

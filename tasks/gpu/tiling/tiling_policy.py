@@ -84,8 +84,6 @@ class TilingPolicy(Policy):
         Blocks that keep a large device busy to the end: several for each place on a multiprocessor.
     inner_sum_least_cells : int
         Cells of a step from which a part of its inputs is summed first, a table of its own.
-    inner_sum_share : float
-        Share of a step's cells that is left at most by that.
     inner_sum_price : float
         Share of the price that is left at most by that.
     inner_sum_ratio : int
@@ -116,7 +114,6 @@ class TilingPolicy(Policy):
     product_batch_blocks: int = 32 * NOMINAL.processors
     reorder_blocks: int = 8 * NOMINAL.processors
     stream_blocks: int = 16 * NOMINAL.processors
-    inner_sum_least_cells: int = 1 << 28
-    inner_sum_share: float = 0.7
+    inner_sum_least_cells: int = 1 << 26
     inner_sum_price: float = 0.9
     inner_sum_ratio: int = 2
