@@ -33,6 +33,7 @@ from bucketflow.tasks.gpu import peers as gpu_peers
 from bucketflow.tasks.gpu import recorded as gpu_recorded
 from bucketflow.tasks.gpu import small_steps as gpu_small_steps
 from bucketflow.tasks.gpu.device_policy import DevicePolicy
+from bucketflow.tasks.gpu.messages import propagation
 from bucketflow.tasks.rows import device as relations_device
 from bucketflow.tasks.rows import device_algebra as rows_device
 from bucketflow.tasks.rows.host import HOST
@@ -361,6 +362,7 @@ class StandIn:
         made: Any = run
         made.cells, made.semiring = lowered.out_cells, lowered.semiring
         made.out_bytes, made.workspace_bytes = lowered.out_cells * lowered.semiring.itemsize, 0
+        made.kernels = ()  # none has to be compiled
         made.repeats, made.bound = True, lambda inputs, out, _: [(lowered, [*inputs, out])]
         return run
 
@@ -429,8 +431,8 @@ def device(patch: pytest.MonkeyPatch, least_cells: int = 64, cards: int = 1) -> 
     patch.setattr(arrays, "empty", there.empty)
     patch.setattr(arrays, "free_pools", lambda: None)
     patch.setattr(gpu_kernels, "load_compiler", lambda: None)
-    patch.setattr(gpu_sweep, "compile_waiting", lambda: None)
-    patch.setattr(rows_device, "compile_waiting", lambda: None)
+    patch.setattr(gpu_sweep, "compile_together", lambda _: None)
+    patch.setattr(rows_device, "compile_together", lambda _: None)
     patch.setattr(rows_device, "free_pools", lambda: None)
     patch.setattr(relations_device, "DEVICE", StandInRows())
     patch.setattr(gpu_gather, "gather_slices", _gather)
@@ -438,6 +440,9 @@ def device(patch: pytest.MonkeyPatch, least_cells: int = 64, cards: int = 1) -> 
     patch.setattr(gpu_decoding, "decode_kernel", _decode_kernel)
     patch.setattr(gpu_sweep, "decode_kernel", _decode_kernel)
     patch.setattr(device_walks, "walk_kernel", _walk_kernel)
+    patch.setattr(propagation, "propagation_kernels", lambda _: [])
+    for name in ("gather_kernel", "small_kernel"):
+        patch.setattr(gpu_sweep, name, lambda _: types.SimpleNamespace(is_loaded=True))
     patch.setattr(
         gpu_gather,
         "extremes_above",
@@ -501,6 +506,7 @@ def _decode_kernel(semiring: Semiring) -> Callable[..., None]:
             for v, state in zip(found, np.unravel_index(int(total.argmin()), total.shape), strict=True):
                 _read(record, "states", "i4", v, v + 1)[0] = state
 
+    launch.is_loaded = True  # type: ignore[attr-defined]
     return launch
 
 

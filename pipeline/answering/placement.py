@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from math import inf
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ...cluster.dask_pool import DaskPool
 from ...cluster.driver import leave_slot
@@ -29,6 +29,9 @@ from ..runs.pools import DaskPools, not_sent, refused_workers, sent_work, serial
 from ..runs.run_policy import SlicePolicy
 from ..trees.costs import Rates
 from .run_folder import check_space
+
+if TYPE_CHECKING:
+    from ...tasks.steps.semiring import Semiring
 
 # A file system in memory, for tables that several processes of this machine share.
 _SHARED_MEMORY: Final = Path("/dev/shm")
@@ -247,6 +250,31 @@ def temporary_folder(plan: Plan | None, resources: Resources) -> Iterator[Place 
 
 def _has_room(folder: Path, nbytes: int) -> bool:
     return os.access(folder, os.W_OK) and free_bytes(folder) >= nbytes
+
+
+def compile_seconds_of(plan: Plan, semiring: Semiring, resources: Resources) -> float:
+    """Predict the seconds until the kernels of a plan are compiled for a device: 0 if all were compiled before.
+
+    The kernels of sparse tables are not known before their rows are.
+
+    Raises
+    ------
+    LongStepError
+        If a step has more parts than a launch counts.
+    """
+    if plan.row_bounds is not None:
+        return 0.0
+    from ...tasks.gpu.kernels import compile_seconds
+    from ...tasks.sweeps import device_sweep
+
+    if plan.results and plan.spill is None:
+        from ...tasks.gpu.messages.propagation import propagation_kernels
+
+        return compile_seconds(propagation_kernels(semiring.name))
+    steps = plan.steps if plan.spill is None else [step for stage in plan.spill.stages for step in stage.steps]
+    asleep = resources.asked.gpus is None or resources.device_sleeps
+    least_cells = None if asleep else resources.least_cells(semiring)
+    return device_sweep.compile_seconds_of(steps, least_cells, decoded=plan.around.evaluated > 0)
 
 
 def with_less_device_memory(plan: Plan | None, resources: Resources, error: MemoryError) -> Resources:

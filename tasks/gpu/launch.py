@@ -6,6 +6,7 @@ bit-equal to the CPU; sums of floats are in an order that depends on sizes only.
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
@@ -17,11 +18,12 @@ from ..steps.semiring import Semiring
 from . import arrays
 from .brick_launch import brick_launch
 from .bucket_launch import bucket_launch, join_launch
-from .kernels import Launch
+from .kernels import Kernel, Launch
+from .memory import LongStepError
 from .product_launch import product_launch
 from .reorder_launch import reorder_launch
 from .stream_launch import rows_launch, stream_launch
-from .tiling.device_lowering import launched_step
+from .tiling.device_lowering import device_step, launched_step
 from .tiling.passes import (
     BrickPass,
     BucketPass,
@@ -47,7 +49,13 @@ class DeviceRun:
         self.out_bytes = cells * semiring.itemsize
         self.workspace_bytes = step.workspace_cells * semiring.itemsize
         self._temporaries = [place * semiring.itemsize for place in step.places]
-        self.launches = [_LAUNCHES[type(each)](each, semiring) for each in step.passes]
+        try:
+            self.launches = [_LAUNCHES[type(each)](each, semiring) for each in step.passes]
+        except OverflowError:
+            raise LongStepError(
+                "a step has more parts than a launch on a GPU counts (2^32); leave out --gpus, or eliminate in another "
+                "order"
+            ) from None
 
     def __call__(self, tables: Sequence[Any], out: Any = None, workspace: Any = None) -> Any:
         """Run on device tables; returns ``out`` or a new table of shape ``(cells,)``.
@@ -73,6 +81,11 @@ class DeviceRun:
         return [(launch, addresses) for launch in self.launches if isinstance(launch, Launch)]
 
     @property
+    def kernels(self) -> list[Kernel]:
+        """The kernels of its launches; cuBLAS has its own."""
+        return [launch.kernel for launch in self.launches if isinstance(launch, Launch)]
+
+    @property
     def repeats(self) -> bool:
         """Whether its launches can be bound to tables."""
         return all(isinstance(launch, Launch) for launch in self.launches)
@@ -86,6 +99,17 @@ def run(lowered: Lowered, tables: Sequence[Any], out: Any = None) -> Any:
 def prepare(lowered: Lowered) -> DeviceRun:
     """Choose the launches of a step, once for all that look alike."""
     return prepared_launch(lowered, launch_of("gpu", lowered))
+
+
+def step_kernels(lowered: Lowered) -> Sequence[Kernel]:
+    """Return the kernels of a step. Before CuPy is loaded, these are the kernels of the nominal device."""
+    return prepare(lowered).kernels if "cupy" in sys.modules else _nominal_kernels(lowered)
+
+
+@lru_cache(maxsize=4096)
+def _nominal_kernels(lowered: Lowered) -> Sequence[Kernel]:
+    # not a prepared launch: the device may have less shared memory than the nominal one
+    return DeviceRun(device_step(lowered), lowered.semiring, lowered.out_cells).kernels
 
 
 @lru_cache(maxsize=4096)

@@ -72,6 +72,10 @@ def out_of_memory(error: BaseException) -> bool:
     return isinstance(error, MemoryError) and type(error).__module__.partition(".")[0] == "cupy"
 
 
+class LongStepError(Exception):
+    """A step has more parts than the record of a launch can count. No device would end it within hours."""
+
+
 class DeviceMemoryError(MemoryError):
     """A task needed more device memory than is left; unlike CuPy's own error it travels between processes."""
 

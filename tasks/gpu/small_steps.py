@@ -70,6 +70,8 @@ class SmallSteps:
         In the order of their launches.
     runs : dict of int to SmallRun
         The output of each step, by its node.
+    kernels : sequence of Kernel
+        The kernel of the launches, if there are steps.
     """
 
     def __init__(self, steps: Sequence[Step], semiring: Semiring) -> None:
@@ -80,9 +82,11 @@ class SmallSteps:
         self.runs = {
             step.node: SmallRun(step.lowered.out_cells, step.lowered.out_cells * semiring.itemsize) for step in steps
         }
+        self.kernels: Sequence[Kernel] = ()
         if not steps:
             return
         self._kernel = small_kernel(semiring)
+        self.kernels = [self._kernel]
         self._bound = bound_of(semiring)
         self._tables = [node for step in self.steps for node in (*step.inputs, step.node)]
         self._parts = _described(self.steps)

@@ -7,7 +7,6 @@ the tables are. A loop over cells takes one launch, and runs where its tables ar
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import field, fields, replace
 from functools import cached_property
 from math import prod
@@ -15,8 +14,8 @@ from typing import Any, Final, TypeVar
 
 from ..gpu.arrays import free_pools, is_device, upload
 from ..gpu.arrays import on_host as array_on_host
-from ..gpu.kernels import compile_waiting
-from ..gpu.memory import out_of_memory
+from ..gpu.kernels import Kernel, compile_together
+from ..gpu.memory import LongStepError, out_of_memory
 from ..gpu.tiling.device_lowering import device_step
 from ..steps.light_dataclass import dataclass
 from ..steps.row_policy import RowPolicy
@@ -59,6 +58,20 @@ class DeviceChoice(Representation):
     part: tuple[int, int] = (0, 1)
     most_joined: int | None = None
     shared: Callable[[DeviceChoice, Step, Sequence[Table]], Relation] | None = field(default=None, compare=False)
+
+    def is_swept(self, step: Step, tables: Sequence[Table]) -> bool:
+        """Whether looping over all cells is expected to take less than joining, fits memory, and can be launched."""
+        if not super().is_swept(step, tables):
+            return False
+        there = step.lowered.cells >= self.places.least_cells or _any_there(tables)
+        return not there or self.kernels(step) is not None
+
+    def kernels(self, step: Step) -> Sequence[Kernel] | None:
+        """Return the kernels of a loop over all cells; None if it has more parts than a launch counts."""
+        try:
+            return self.places.prepared(step).kernels
+        except LongStepError:
+            return None
 
     def _workspace_bytes(self, step: Step) -> int:
         if step.lowered.cells < _WORKED_CELLS:
@@ -229,20 +242,18 @@ class DeviceRowsProgram(DeviceProgram[T]):
             return has_many_rows(values)
         return int(values.size) >= self._choice.places.least_cells
 
-    def compile_kernels(self, decoded: bool) -> None:
+    def compile_kernels(self, decoded: bool, others: Sequence[Kernel] = ()) -> None:
         """Compile the kernels of loops that are expected on the device, as if zeros of tables were independent."""
         choice, share = self._choice, {node: _share(entries(table)) for node, table in self.leaves.items()}
-        policy = RowPolicy.current()
+        policy, kernels = RowPolicy.current(), list[Kernel]()
         for step in self.steps:
             joined = prod([share.get(i, 1.0) for i in step.inputs])
             cells, out_bytes = step.lowered.cells, step.lowered.out_cells * choice.semiring.itemsize
             looped = joined * _DEVICE_LOOP_GAIN * policy.cells_of_a_row >= 1.0
             if looped and cells >= choice.places.least_cells and out_bytes <= choice.room.nbytes:
-                # a loop with more parts than its kernel counts takes too long: its tables will be joined by rows
-                with suppress(OverflowError):
-                    choice.places.prepared(step)
+                kernels += choice.kernels(step) or ()
             share[step.node] = min(1.0, joined * min(cells // step.lowered.out_cells, _MANY))
-        compile_waiting()
+        compile_together([*others, *kernels])
 
     def leaves_at(self, states: Mapping[int, int], nodes: Iterable[int]) -> dict[int, T]:
         """Return some of the leaf tables with the given variables fixed, large ones on the device."""

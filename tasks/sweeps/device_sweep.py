@@ -19,11 +19,11 @@ from ..gpu.arrays import is_device, upload
 from ..gpu.decoding import decode_kernel
 from ..gpu.device_policy import DevicePolicy
 from ..gpu.gather import gather_kernel, pinned
-from ..gpu.kernels import compile_waiting, cupy
+from ..gpu.kernels import Kernel, compile_seconds, compile_together, cupy
 from ..gpu.memory import portable_errors, to_host
 from ..gpu.placement import DeviceBlock, room_for
 from ..gpu.recorded import RecordedSweep
-from ..gpu.small_steps import SmallSteps, takes
+from ..gpu.small_steps import SmallSteps, small_kernel, takes
 from ..steps.caches import Remembered
 from ..steps.light_dataclass import dataclass
 from ..steps.lowering import Lowered
@@ -115,6 +115,33 @@ class DevicePlaces:
         return frozenset(nodes)
 
 
+def compile_seconds_of(steps: Sequence[Step], least_cells: int | None = None, *, decoded: bool = False) -> float:
+    """Predict the seconds until the kernels of a sweep are compiled: 0 if all of them were compiled before.
+
+    Parameters
+    ----------
+    steps : sequence of Step
+        In execution order; steps of at least ``least_cells`` cells and steps that read their tables run on a device.
+    least_cells : int, optional
+    decoded : bool
+        Whether an assignment is decoded from the tables.
+
+    Raises
+    ------
+    LongStepError
+        If a step has more parts than a launch counts.
+    """
+    nodes = DevicePlaces(least_cells).device_nodes(steps)
+    there = {id(step.lowered): step.lowered for step in steps if step.node in nodes}
+    kernels = [each for lowered in there.values() for each in gpu.step_kernels(lowered)]
+    if kernels and decoded:
+        semiring = steps[0].lowered.semiring
+        kernels += [gather_kernel(semiring.itemsize), decode_kernel(semiring)]
+        if len(nodes) < len(steps):
+            kernels.append(small_kernel(semiring))
+    return compile_seconds(kernels)
+
+
 @dataclass(frozen=True)
 class DevicePlain(Plain):
     """Bare arrays, on either side."""
@@ -191,15 +218,13 @@ class DeviceProgram(Program[T]):
     def _read(self) -> frozenset[int]:
         return frozenset(i for step in self.steps for i in step.inputs)
 
-    def compile_kernels(self, decoded: bool) -> None:
-        """Choose all launches and compile their kernels together before the first is needed."""
+    def compile_kernels(self, decoded: bool, others: Sequence[Kernel] = ()) -> None:
+        """Choose all launches and compile their kernels together before the first is needed, with ``others``."""
         algebra: Any = self.algebra
-        for step in self._steps_there:
-            algebra.places.prepared(step)
+        kernels = [*others, *[each for step in self._steps_there for each in algebra.places.prepared(step).kernels]]
         if decoded:
-            gather_kernel(algebra.semiring.itemsize)
-            decode_kernel(algebra.semiring)
-        compile_waiting()
+            kernels += [gather_kernel(algebra.semiring.itemsize), decode_kernel(algebra.semiring)]
+        compile_together(kernels)
 
     def _staged(self, leaves: Mapping[int, T]) -> dict[int, T]:
         wanted = [node for node in leaves if node in self._read_there and not _on_device(leaves[node])]
@@ -331,7 +356,7 @@ class DeviceProgram(Program[T]):
             here = [step for step in steps if step.node not in self._nodes_there]
             runs = {step.node: places.prepared(step) for step in there}
             small = SmallSteps(here, semiring)
-            self.compile_kernels(asked.decoded)
+            self.compile_kernels(asked.decoded, small.kernels)
             nodes = {*runs, *small.runs}
             if len(nodes) < len(steps) or not (all(run.repeats for run in runs.values()) and all(map(takes, here))):
                 return None

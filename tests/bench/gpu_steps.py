@@ -76,13 +76,13 @@ def prepared(steps: Sequence[Step]) -> list[tuple[float, Callable[[], float]]]:
         seconds = list(pool.map(predicted, [step.lowered for step in steps], chunksize=1))
     import gpu
 
-    from bucketflow.tasks.gpu.kernels import compile_waiting
+    from bucketflow.tasks.gpu.kernels import compile_together
 
     runs = [
         gpu.gpu.DeviceRun(made, step.lowered.semiring, step.lowered.out_cells)
         for made, step in zip(passes, steps, strict=True)
     ]
-    compile_waiting()
+    compile_together([each for run in runs for each in run.kernels])
     return [
         (each, partial(gpu.time_run, run, step.lowered, 3))
         for each, run, step in zip(seconds, runs, steps, strict=True)

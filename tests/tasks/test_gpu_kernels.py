@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import ctypes
+import os
+import shutil
 import sys
 import threading
 from collections.abc import Iterator
 from itertools import pairwise
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any, ClassVar
 
@@ -17,11 +20,20 @@ from bucketflow.tasks.gpu import arrays as device_arrays
 from bucketflow.tasks.gpu import gather as gpu_gather
 from bucketflow.tasks.gpu import kernels as gpu_kernels
 from bucketflow.tasks.gpu import launch as gpu
+from bucketflow.tasks.gpu.memory import LongStepError
+from bucketflow.tasks.gpu.messages.propagation import propagation_kernels
 from bucketflow.tasks.gpu.tiling.device_lowering import device_step
+from bucketflow.tasks.rows.device_algebra import DeviceChoice
+from bucketflow.tasks.rows.memory_account import MemoryAccount
+from bucketflow.tasks.rows.relation import Relation
 from bucketflow.tasks.steps.lowering import lower
+from bucketflow.tasks.steps.row_policy import RowPolicy
 from bucketflow.tasks.steps.semiring import min_plus
+from bucketflow.tasks.steps.step import make_step
 from bucketflow.tasks.steps.views import slice_of
+from bucketflow.tasks.sweeps.device_sweep import DevicePlaces
 from tests.device_stand_in import DeviceArray
+from tests.policies import InForce
 
 SEMIRING = min_plus("int32", 4)
 
@@ -37,6 +49,7 @@ class Driver:
 
     def module(self) -> ModuleType:
         cupy: Any = ModuleType("cupy")
+        cupy.__version__ = "1"
         cupy.RawModule = self.raw_module
         cupy.ndarray = DeviceArray
         cupy.asarray = lambda values: values.view(DeviceArray)
@@ -77,10 +90,10 @@ class Driver:
 
 
 @pytest.fixture
-def driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Driver]:
+def driver(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Driver]:
     there = Driver()
+    monkeypatch.setenv("CUPY_CACHE_DIR", str(tmp_path / "kernels"))
     monkeypatch.setitem(sys.modules, "cupy", there.module())
-    monkeypatch.setattr(gpu_kernels, "WAITING", set())
     for kept in (gpu_kernels.kernel, gpu_kernels._processors, gpu.prepared_launch):
         kept.cache_clear()
     yield there
@@ -88,24 +101,99 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Driver]:
         kept.cache_clear()
 
 
-def test_waiting_kernels_are_compiled_once_each(driver: Driver) -> None:
+def test_kernels_are_compiled_once_each(driver: Driver) -> None:
     kernels = [gpu_kernels.kernel("rows", "min_plus", dtype) for dtype in ("int16", "int32", "int64", "float64")]
     assert kernels[1] is gpu_kernels.kernel("rows", "min_plus", "int32")
     assert not driver.compiled
-    gpu_kernels.compile_waiting()
+    gpu_kernels.compile_together([*kernels, kernels[0]])
     assert len({code for code, _, _ in driver.compiled}) == len(driver.compiled) == 4
     assert all(thread != threading.get_ident() for _, _, thread in driver.compiled)
-    gpu_kernels.compile_waiting()
+    gpu_kernels.compile_together(kernels)
     for each in kernels:
         each.load()
     assert len(driver.compiled) == 4
+
+
+def test_kernels_that_were_compiled_take_no_time(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mark in CuPy's folder stands for what another process compiled, for one version of CuPy."""
+    one, other = (gpu_kernels.kernel("rows", "min_plus", dtype) for dtype in ("int16", "int32"))
+    assert gpu_kernels.compile_seconds([one]) == one.seconds > 0.0
+    assert gpu_kernels.compile_seconds([one, one, other]) == one.seconds + other.seconds
+    one.load()
+    assert gpu_kernels.compile_seconds([one, other]) == other.seconds
+    gpu_kernels.kernel.cache_clear()
+    again = gpu_kernels.kernel("rows", "min_plus", "int16")
+    assert again is not one
+    assert gpu_kernels.compile_seconds([again]) == 0.0
+    monkeypatch.setattr(sys.modules["cupy"], "__version__", "2")
+    assert gpu_kernels.compile_seconds([again]) == again.seconds
+
+
+@pytest.mark.parametrize("change", ["removed", "in memory"])
+def test_marks_last_as_long_as_the_code(change: str, driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu_kernels.kernel("rows", "min_plus", "int16").load()
+    gpu_kernels.kernel.cache_clear()
+    if change == "removed":
+        shutil.rmtree(os.environ["CUPY_CACHE_DIR"])
+    else:
+        monkeypatch.setenv("CUPY_CACHE_IN_MEMORY", "1")
+    again = gpu_kernels.kernel("rows", "min_plus", "int16")
+    assert gpu_kernels.compile_seconds([again]) == again.seconds
+
+
+def test_entries_of_one_source_are_compiled_once(driver: Driver) -> None:
+    kernels = propagation_kernels("sum_product")
+    assert len(kernels) == 3
+    assert gpu_kernels.compile_seconds(kernels) == kernels[0].seconds
+
+
+def test_a_folder_that_cannot_be_written_to_keeps_no_marks(driver: Driver, tmp_path: Path) -> None:
+    (tmp_path / "kernels").write_text("")
+    gpu_kernels.kernel("rows", "min_plus", "int16").load()
+    gpu_kernels.kernel.cache_clear()
+    again = gpu_kernels.kernel("rows", "min_plus", "int16")
+    assert gpu_kernels.compile_seconds([again]) == again.seconds
+
+
+def test_before_cupy_is_loaded_kernels_are_known(monkeypatch: pytest.MonkeyPatch, driver: Driver) -> None:
+    """They are the kernels that a device of nominal size launches."""
+    sizes = {0: 64, 1: 8, 2: 64}
+    lowered = lower([(0, 1), (1, 2)], (0, 2), sizes, SEMIRING.dtype, SEMIRING)
+    there = {each.code for each in gpu.step_kernels(lowered)}
+    monkeypatch.delitem(sys.modules, "cupy")
+    assert {each.code for each in gpu.step_kernels(lowered)} == there
+    assert gpu_kernels.compile_seconds(gpu.step_kernels(lowered)) > 0.0
+
+
+def test_every_source_has_its_seconds() -> None:
+    folder = Path(gpu_kernels.__file__).parent / "cuda"
+    assert {path.stem for path in folder.glob("*.cu")} == set(gpu_kernels._COMPILE_SECONDS)
+
+
+def test_a_step_of_too_many_parts_is_refused(driver: Driver) -> None:
+    lowered = lower([(0, 1), (1, 2)], (0, 2), {0: 1 << 25, 1: 8, 2: 1 << 25}, SEMIRING.dtype, SEMIRING)
+    with pytest.raises(LongStepError, match=r"more parts than a launch on a GPU counts \(2\^32\); leave out --gpus"):
+        gpu.DeviceRun(device_step(lowered), SEMIRING, lowered.out_cells)
+
+
+@pytest.mark.parametrize("bits", [12, 25])
+def test_loops_of_too_many_parts_are_joined_by_rows(bits: int, driver: Driver, in_force: InForce) -> None:
+    """A launch counts 2^32 parts; beyond, tables are joined although a row is said to take as long as all cells."""
+    in_force(RowPolicy, cells_of_a_row=1 << 60)
+    sizes = (1 << bits, 8, 1 << bits)
+    step = make_step(2, (0, 1), ((0, 1), (1, 2)), (0, 2), sizes, SEMIRING)
+    choice = DeviceChoice(SEMIRING, sizes, MemoryAccount(1 << 60), places=DevicePlaces(1))
+    keys = [choice.keys(axes) for axes in step.input_axes]
+    tables = [Relation(each, np.zeros((1, each.n_words), np.uint64), np.zeros(1, np.int32)) for each in keys]
+    assert choice.is_swept(step, tables) == (bits == 12)
+    assert (choice.kernels(step) is None) == (bits == 25)
 
 
 def test_a_single_kernel_is_compiled_where_it_is_launched(driver: Driver) -> None:
     driver.record_bytes = 8
     record = np.array((5, 6), [("a", "u4"), ("b", "u4")])
     one = gpu_kernels.kernel("rows", "min_plus", "int32")
-    gpu_kernels.compile_waiting()
+    gpu_kernels.compile_together([one])
     assert not driver.compiled
     one((9,), (256,), (record,))
     one((2, 4), (128,), (record,), shared_mem=512)

@@ -7,9 +7,10 @@ import time
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property, lru_cache
-from typing import Final
+from typing import Final, NamedTuple
 
 from ....tasks.compiler.working_time import working_seconds
+from ....tasks.gpu.memory import LongStepError
 from ....tasks.steps.light_dataclass import dataclass
 from ....tasks.steps.number_limits import CELL_BYTES
 from ....tasks.steps.ordered_sum import ordered_sum
@@ -21,13 +22,16 @@ from ...orders.last_variables import cells_left, trees_with_last
 from ...orders.min_fill import least_width
 from ...orders.tree_search import TreeSearch
 from ...plans.plan import Plan
+from ...plans.problem import UNLIMITED_BYTES
+from ...plans.tree_planner import TreePlanner
 from ...preprocessing.leaf_rows import is_listed
 from ...preprocessing.preprocess import Network
 from ...results.remaining_time import ProgressEvent
 from ...trees.costs import Rates, gpu_rates, residue_rates, tree_cost
+from ...trees.tree import Tree
 from ..counts import MorePrimesError, expected_primes, with_primes
-from ..placement import with_less_device_memory
-from ..prepared import Prepared, prepare
+from ..placement import compile_seconds_of, with_less_device_memory
+from ..prepared import Prepared, planner_of, prepare, unplanned
 from ..question_sizes import is_whole, spare_bytes
 from ..row_trials import all_cells_seconds, in_slices
 from ..running import Answer, in_run_folder, in_temporary_folder, planned_in, written
@@ -63,6 +67,7 @@ class SweepEngine:
     prepared: Prepared | None = None
     in_folder: bool = True
     why_host: str = ""
+    compile_seconds: float = 0.0
 
     def estimate(self) -> Estimate:
         """Price the buckets of an order that is found at once."""
@@ -134,8 +139,43 @@ class SweepEngine:
                 with suppress(BudgetError):
                     self.prepared = self._planned(resources.without_devices())
                     self.why_host = "the sweep ran on the CPU, because this takes less time than starting a device"
-            self.prepared = self.prepared or self._planned(resources)
+            self.prepared = self.prepared or self._unless_compiling_is_longer(self._planned(resources))
         return self.prepared
+
+    def _unless_compiling_is_longer(self, prepared: Prepared) -> Prepared:
+        """Return a plan, or a plan for this machine's cores if they end before the kernels of a device are compiled.
+
+        The seconds that earlier sweeps took on the cores count towards compiling, as towards the start of a device.
+
+        Raises
+        ------
+        BudgetError
+            If no device can launch a step of the plan, and no plan fits this machine's memory.
+        """
+        plan, request, refusal = prepared.plan, self.request, ""
+        in_this_process = not (prepared.resources.distributed or (request.folder is not None and self.in_folder))
+        if plan is None or not plan.device or not in_this_process or request.has_stored_plan:
+            return prepared
+        try:
+            compiling = compile_seconds_of(plan, prepared.problem.semiring, prepared.resources)
+            why = "the sweep ran on the CPU, because this takes less time than compiling the kernels of a device"
+        except LongStepError as error:
+            compiling, why = math.inf, f"the sweep ran on the CPU: {error}"
+            refusal = str(error)
+        if not compiling:
+            return prepared
+        self.compile_seconds = max(compiling - AVOIDED_START.seconds, 0.0)
+        if self._searched_seconds.here < all_cells_seconds(plan) + self.compile_seconds:
+            try:
+                here = self._planned(request.resources.without_devices())
+            except BudgetError:
+                if refusal:
+                    raise BudgetError(refusal) from None
+            else:
+                self.why_host, self.compile_seconds = why, 0.0
+                return here
+        AVOIDED_START.seconds = max(AVOIDED_START.seconds - compiling, 0.0)
+        return prepared
 
     def _planned(self, resources: Resources) -> Prepared:
         request = self.request
@@ -321,30 +361,60 @@ class SweepEngine:
         return EnginePrice(there, 0, certainty, "gpu")
 
     def _searched_price(self) -> EnginePrice:
+        found = self._searched_seconds
+        there = found.there
+        start = there + self._device_start_seconds
+        # kernels that were compiled before do not matter if the cores take a minute longer
+        if start < found.here < start + self.request.policy.patience_seconds:
+            there += self._first_compile_seconds
+        price = self._cheaper(found.planning + found.here, found.planning + there, found.nbytes, "searched")
+        return replace(price, planning_seconds=found.planning)
+
+    @cached_property
+    def _searched_seconds(self) -> _SearchedSeconds:
+        """Predicted seconds over the trees of a short search."""
         request = self.request
-        network, _ = request.question.chained.reduced  # as it is planned
-        dims, scopes, last = tuple(network.dims), tuple(map(tuple, network.scopes)), self._last(network)
-        short, seed = request.policy.short_search_seconds, request.options.seed
-        found, policy = _searched(dims, scopes, last, seed, short, Rates()), request.policy
-        seconds = self._sweeps(Rates()) * found.seconds + self._seconds_left
-        if request.options.memory is not None and found.nbytes > (
+        policy, here = request.policy, self._searched(Rates())
+        seconds = self._sweeps(Rates()) * here.seconds + self._seconds_left
+        if request.options.memory is not None and here.nbytes > (
             spare := spare_bytes(request.question, request.options)
         ):
-            seconds *= policy.sliced_times(found.largest_bytes, spare)
+            seconds *= policy.sliced_times(here.largest_bytes, int(spare))
         there = math.inf
         if request.options.gpus is not None:
             rates = self._device_rates
-            there = self._sweeps(rates) * _searched(dims, scopes, last, seed, short, rates).seconds
-        planning = max(found.spent, policy.planning_part * seconds)
-        price = self._cheaper(planning + seconds, planning + there, found.nbytes, "searched")
-        return replace(price, planning_seconds=planning)
+            there = self._sweeps(rates) * self._searched(rates).seconds
+        return _SearchedSeconds(seconds, there, max(here.spent, policy.planning_part * seconds), here.nbytes)
+
+    def _searched(self, rates: Rates) -> _Searched:
+        """Return the result of a short search by some rates."""
+        request = self.request
+        network, _ = request.question.chained.reduced  # as it is planned
+        dims, scopes = tuple(network.dims), tuple(map(tuple, network.scopes))
+        short, seed = request.policy.short_search_seconds, request.options.seed
+        return _searched(dims, scopes, self._last(network), seed, short, rates)
+
+    @cached_property
+    def _first_compile_seconds(self) -> float:
+        """Predicted seconds of compiling the kernels of a device that has not started: over the tree of a short search.
+
+        Once it has started, the kernels of the plan itself are known.
+        """
+        request = self.request
+        if not request.resources.device_sleeps:
+            return 0.0
+        prepared = unplanned(request.question, request.resources.without_devices())
+        tree = self._searched(self._device_rates).tree
+        planner = planner_of(prepared, UNLIMITED_BYTES).with_options(device=True)
+        plan = TreePlanner(prepared.problem, planner.options).of(tree)
+        return max(compile_seconds_of(plan, prepared.problem.semiring, prepared.resources) - AVOIDED_START.seconds, 0.0)
 
     def _price_of(self, prepared: Prepared) -> EnginePrice:
         plan = prepared.plan
         if plan is None:
             return EnginePrice(0.0, certainty="planned")
         device = _device_of(plan, prepared)
-        start = self._device_start_seconds if device == "gpu" else 0.0
+        start = self._device_start_seconds + self.compile_seconds if device == "gpu" else 0.0
         return EnginePrice(all_cells_seconds(plan) + self._seconds_left + start, _host_bytes(plan), "planned", device)
 
 
@@ -377,6 +447,16 @@ class _Searched:
     nbytes: int
     largest_bytes: int
     spent: float
+    tree: Tree
+
+
+class _SearchedSeconds(NamedTuple):
+    """Predicted seconds of a sweep on the cores, on a device that has started, and of planning; bytes of all tables."""
+
+    here: float
+    there: float
+    planning: float
+    nbytes: int
 
 
 @lru_cache(maxsize=32)
@@ -394,4 +474,4 @@ def _searched(
     else:
         tree = search.cheapest()
     nbytes, largest = (CELL_BYTES * count for count in (sum(tree.cells), max(tree.cells, default=0)))
-    return _Searched(tree_cost(tree, rates).seconds, nbytes, largest, working_seconds() - began)
+    return _Searched(tree_cost(tree, rates).seconds, nbytes, largest, working_seconds() - began, tree)

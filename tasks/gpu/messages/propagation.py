@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from ...steps.light_dataclass import dataclass
 from ...steps.semiring import Law
-from ..kernels import cupy, kernel, processors
+from ..kernels import Kernel, cupy, kernel, processors
 from ..tiling.device_limits import NOMINAL
 from .records import MessageRecords
 from .tiles import THREADS
@@ -148,6 +148,11 @@ class DeviceMessages:
             self._many = None
             self._many = _Cases(self.program, self._fixed, cases)
         return self._many.run(cases, common, states, weights)
+
+
+def propagation_kernels(law: str) -> list[Kernel]:
+    """Return the kernels that answer one case with a law of values, such as ``sum_product``."""
+    return [kernel("messages", law, "float64", entry) for entry in ("propagate", "begin", "answer")]
 
 
 class _Cases:

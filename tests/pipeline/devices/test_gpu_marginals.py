@@ -31,6 +31,7 @@ from bucketflow.pipeline.plans import message_program as message_programs
 from bucketflow.pipeline.plans.message_program import message_program, probability_leaves
 from bucketflow.pipeline.runs import device_slices
 from bucketflow.pipeline.runs import slices as marginal_slices
+from bucketflow.tasks.gpu.messages import propagation
 from bucketflow.tasks.gpu.messages.propagation import MessageProgram
 from bucketflow.tasks.sweeps.program import Program
 from bucketflow.tasks.sweeps.scaled import measured
@@ -54,6 +55,7 @@ def one_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     with_memory(monkeypatch, FREE_BYTES)
     for module in (gpu_marginals, device_cases, device_slices):
         monkeypatch.setattr(module, "DeviceMessages", InterpretedMessages)
+    monkeypatch.setattr(propagation, "propagation_kernels", lambda _: [])
 
 
 def with_memory(monkeypatch: pytest.MonkeyPatch, free_bytes: int) -> None:

@@ -24,9 +24,17 @@ from bucketflow.pipeline.answering.optimum import Task
 from bucketflow.pipeline.answering.question import Question
 from bucketflow.pipeline.answering.question_sizes import spare_bytes
 from bucketflow.pipeline.answering.sums import DiagramSum
+from bucketflow.pipeline.machine.resources import Resources
 from bucketflow.pipeline.options import Options, ProofOptions
+from bucketflow.pipeline.runs import device_slices
+from bucketflow.tasks.gpu import kernel_marks
+from bucketflow.tasks.gpu import launch as gpu
+from bucketflow.tasks.gpu.kernels import Kernel
+from bucketflow.tasks.gpu.memory import LongStepError
+from bucketflow.tasks.gpu.messages import propagation
 from tests.device_stand_in import StandIn
 from tests.device_stand_in import device as stand_in
+from tests.interpreted_device import InterpretedMessages
 from tests.models import grid
 from tests.strategies import NEVER_QUICK, solve_by
 
@@ -264,6 +272,105 @@ def test_questions_that_avoid_a_start_add_up_to_one(
         assert isinstance(price, EnginePrice)
         devices.append(price.device)
     assert devices == ["host", "gpu"]
+
+
+@pytest.fixture
+def kernel_seconds(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The seconds that each step's kernel takes until it is compiled, one number; and none was compiled before."""
+    seconds = [0.0]
+    monkeypatch.setattr(AVOIDED_START, "seconds", 0.0)
+    monkeypatch.setattr(kernel_marks, "_folder", lambda: None)
+    monkeypatch.setattr(gpu, "step_kernels", lambda lowered: [Kernel(str(lowered), "step", seconds[0])])
+    return seconds
+
+
+@pytest.mark.parametrize("query", ["partition", "optimum"])
+def test_kernels_that_take_longer_than_the_cores_are_not_compiled(
+    query: str, there: StandIn, kernel_seconds: list[float]
+) -> None:
+    model = grid(6, 6, 4, "markov" if query == "partition" else "cost")
+    kernel_seconds[0] = 1e3
+    found = bucketflow.solve(model, query, method="dense", gpus=1)
+    assert not found.plan.device
+    assert any("gpus had no effect" in note and "compiling the kernels" in note for note in found.notes)
+    kernel_seconds[0] = 0.0
+    assert bucketflow.solve(model, query, method="dense", gpus=1).plan.device
+
+
+@pytest.mark.parametrize("seconds", [1e3, 0.0])
+def test_kernels_of_propagations_are_priced(
+    seconds: float, there: StandIn, kernel_seconds: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernels = [Kernel("messages", entry, seconds) for entry in ("propagate", "begin")]
+    monkeypatch.setattr(propagation, "propagation_kernels", lambda _: kernels)
+    monkeypatch.setattr(device_slices, "DeviceMessages", InterpretedMessages)
+    model = grid(4, 4, 3, "markov")
+    found, expected = (bucketflow.marginals(model, gpus=gpus) for gpus in (1, None))
+    assert found.plan.device == (seconds == 0.0)
+    assert found.log10_evidence == pytest.approx(expected.log10_evidence, rel=1e-12)
+
+
+@pytest.mark.parametrize("here", [1e2, 1e4])
+def test_kernels_are_compiled_where_the_cores_take_longer(
+    here: float, model: Model, there: StandIn, kernel_seconds: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernel_seconds[0] = 1e2
+    monkeypatch.setattr(SweepEngine, "_searched_seconds", sweep_engine._SearchedSeconds(here, 1e-3, 1e-3, 1))
+    found = bucketflow.solve(model, "partition", method="dense", gpus=1)
+    assert found.plan.device == (here == 1e4)
+
+
+@pytest.mark.parametrize("seconds", [1e3, 0.0])
+def test_kernels_are_priced_before_a_device_starts(
+    seconds: float, model: Model, asleep: list[str], kernel_seconds: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernel_seconds[0] = seconds
+    searched = sweep_engine._SearchedSeconds(here=50.0, there=1e-3, planning=1e-3, nbytes=1)
+    monkeypatch.setattr(SweepEngine, "_searched_seconds", searched)
+    policy = replace(NEVER_QUICK, saved_by_trees=1e-12, device_start_seconds=1.0, lengths=_SEARCHLESS)
+    found = solve_by(policy, model, "partition", gpus=1, method="dense")
+    assert found.plan.device == (seconds == 0.0)
+    assert (asleep == []) == (seconds > 0.0)
+
+
+def test_sweeps_that_avoid_compiling_add_up_to_it(
+    there: StandIn, kernel_seconds: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once the cores took as long as compiling, the kernels are compiled; other kernels are paid for again."""
+    model = grid(6, 6, 4, "markov")
+    kernel_seconds[0] = 1e3
+    assert not bucketflow.solve(model, "partition", method="dense", gpus=1).plan.device
+    assert AVOIDED_START.seconds > 0.0
+    monkeypatch.setattr(AVOIDED_START, "seconds", 1e9)
+    assert bucketflow.solve(model, "partition", method="dense", gpus=1).plan.device
+    assert AVOIDED_START.seconds < 1e9
+    monkeypatch.setattr(AVOIDED_START, "seconds", 0.0)
+    assert not bucketflow.solve(model, "partition", method="dense", gpus=1).plan.device
+
+
+@pytest.mark.parametrize("fits", [True, False])
+def test_steps_that_no_launch_counts_run_on_the_cores(
+    fits: bool, model: Model, log10: float, there: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(_: object) -> list[Kernel]:
+        raise LongStepError("a step has more parts than a launch on a GPU counts (2^32); leave out --gpus")
+
+    monkeypatch.setattr(gpu, "step_kernels", refused)
+    if fits:
+        found = bucketflow.solve(model, "partition", method="dense", gpus=1)
+        assert found.log10 == pytest.approx(log10, rel=1e-12)
+        assert any("more parts than a launch on a GPU counts" in note for note in found.notes)
+        return
+    planned = SweepEngine._planned
+
+    def too_large(self: SweepEngine, resources: Resources) -> Any:
+        if resources.asked.gpus is None:
+            raise BudgetError("the plan needs 1 TB, allowed 1 GB")
+        return planned(self, resources)
+
+    monkeypatch.setattr(SweepEngine, "_planned", too_large)
+    with pytest.raises(BudgetError, match=r"more parts than a launch .* leave out --gpus"):
+        bucketflow.solve(model, "partition", method="dense", gpus=1)
 
 
 @pytest.mark.parametrize("z", [2, 20])
