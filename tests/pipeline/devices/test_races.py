@@ -327,7 +327,7 @@ def test_kernels_are_priced_before_a_device_starts(
     kernel_seconds[0] = seconds
     searched = sweep_engine._SearchedSeconds(here=50.0, there=1e-3, planning=1e-3, nbytes=1)
     monkeypatch.setattr(SweepEngine, "_searched_seconds", searched)
-    policy = replace(NEVER_QUICK, saved_by_trees=1e-12, device_start_seconds=1.0, lengths=_SEARCHLESS)
+    policy = replace(NEVER_QUICK, saved_by_trees=1e-12, most_saved=1e30, lengths=_SEARCHLESS)
     found = solve_by(policy, model, "partition", gpus=1, method="dense")
     assert found.plan.device == (seconds == 0.0)
     assert (asleep == []) == (seconds > 0.0)
