@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from ...cluster.memory import peak_rss_bytes
 from ...tasks.compiler.compile_limits import NotCompiledError
 from ...tasks.cpu.threads import return_freed_pages, return_large_blocks
+from ...tasks.gpu.memory import LongStepError
 from ...tasks.steps.light_dataclass import dataclass
 from ..cost_networks.cost_network import COPIES, CostNetwork, States, Units, check_tables, cost_network, model_of
 from ..errors import BudgetError, InternalError
@@ -190,7 +191,11 @@ class Task:
             here = planned(resources.without_devices(), min(self.left, POLICY.device_start_seconds))
             if here is not None:
                 return here
-        return planned(resources, self.left)
+        there = planned(resources, self.left)
+        if there is None or not (compiling := there.compile_seconds):
+            return there
+        here = planned(resources.without_devices(), min(self.left, there.seconds + compiling))
+        return here or (there if math.isfinite(compiling) else None)
 
     @property
     def left(self) -> float:
@@ -447,6 +452,19 @@ class _Elimination:
     def seconds(self) -> float:
         """Predicted."""
         return self.prepared.plan.seconds if self.prepared.plan else 0.0
+
+    @property
+    def compile_seconds(self) -> float:
+        """Predicted seconds until the kernels of a device are compiled; infinite if a step cannot be launched."""
+        from .placement import compile_seconds_of
+
+        plan, resources = self.prepared.plan, self.prepared.resources
+        if plan is None or not plan.device or resources.distributed:
+            return 0.0
+        try:
+            return compile_seconds_of(plan, self.prepared.problem.semiring, resources)
+        except LongStepError:
+            return math.inf
 
     def run(self) -> Outcome | None:
         """Run the plan, on all workers if there are any; None if that was ended."""

@@ -442,3 +442,14 @@ def test_an_elimination_of_what_was_prepared_starts_no_device(states: int, aslee
     found = task.elimination(task.costs, None)
     assert found is not None
     assert (asleep == [], found.prepared.plan.device) == (states == 2, states == 5)
+
+
+@pytest.mark.parametrize("seconds", [0.0, 1e-9, 1e3])
+def test_an_elimination_of_what_was_prepared_compiles_no_kernels_in_vain(
+    seconds: float, there: StandIn, kernel_seconds: list[float]
+) -> None:
+    kernel_seconds[0] = seconds
+    task = Task.of(Question(grid(12, 12, 3), "optimum"), Options(gpus=1), ProofOptions(), time.perf_counter())
+    found = task.elimination(task.costs, None)
+    assert found is not None
+    assert found.prepared.plan.device == (seconds < 1.0)
