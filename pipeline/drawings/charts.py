@@ -9,24 +9,17 @@ from itertools import pairwise
 from typing import Any, Final
 
 from ..errors import shorten
-from .display_policy import LOG_RATIO, DisplayPolicy
+from .display_policy import LISTED_MEMBERS, LOG_RATIO, DisplayPolicy
 from .html import Html, bar, cell, number_text, shares
 from .html import bars as bars
 from .html import below as below
-from .svg import Canvas, Svg
+from .svg import LINE, Canvas, Svg
 
 # A bound is omitted from the axis if its distance from the others is this many times their range.
 _FIRST_BOUND_RATIO: Final = 20.0
-# Tables of fewer rows have no buttons to sort them.
-_SORTED_ROWS: Final = 5
 
-_WIDTH: Final = 760
-# Numbers that differ by less, relative to their size, are one number on an axis: floats have no more digits.
-_SAME: Final = 1e-12
-_LEFT, _RIGHT, _TOP, _BOTTOM = 90, 20, 56, 46
-# Pixels of the widest edge; agents whose names stand beside them.
-_WIDEST: Final = 12.0
-_NAMED: Final = 80
+_WIDTH: Final = 38 * LINE
+_LEFT, _RIGHT, _TOP, _BOTTOM = 4.5 * LINE, LINE, 3 * LINE, 2.3 * LINE
 
 Points = Sequence[tuple[float, float]]
 
@@ -40,7 +33,8 @@ class _Axis:
         self.logarithmic = len(positive) >= len(values) - whole and ratio >= LOG_RATIO
         known = positive if self.logarithmic else [*values, *([0.0] if whole else [])]
         self.low, self.high = min(known, default=0.0), max(known, default=1.0)
-        if self.high - self.low <= _SAME * max(abs(self.low), abs(self.high)):  # ticks would be equal as texts
+        # ticks that differ by less would be equal as texts: floats have no more digits
+        if math.isclose(self.low, self.high, rel_tol=1e-12):
             self.low, self.high = self.low - 0.5, self.high + 0.5
         self._begin, self._end = begin, end
 
@@ -201,10 +195,10 @@ def pseudo_tree(
     for a, parent in enumerate(parents):
         if parent >= 0:
             said = f"{names[a]} - {names[parent]}: {nbytes[a]:,} bytes"
-            canvas.line((*at[a], *at[parent]), width=max(1.0, _WIDEST * nbytes[a] / max(*nbytes, 1)), title=said)
+            canvas.line((*at[a], *at[parent]), width=max(1.0, LINE / 2 * nbytes[a] / max(*nbytes, 1)), title=said)
     for a, name in enumerate(names):
         canvas.circle(*at[a], 6, "#4c78a8", title=name)
-        if len(names) <= _NAMED:
+        if len(names) <= LISTED_MEMBERS:
             canvas.text(at[a][0] + 9, at[a][1] + 4, shorten(name, 20), "label")
     width = max(_WIDTH, max((x for x, _ in at.values()), default=0) + 120)
     return canvas.svg(width, _TOP + 60 * (max(depth.values(), default=0) + 1), "Pseudo-tree", f"{len(names)} agents")
@@ -244,7 +238,7 @@ def table(columns: Mapping[str, Sequence[Any]], sparks: str = "") -> Html:
     policy = DisplayPolicy.current()
     lengths, _ = shares([float(value or 0) for value in columns[sparks]]) if sparks else ([], False)
     rows = list(zip(*columns.values(), strict=True))
-    sort = len(rows) >= _SORTED_ROWS
+    sort = len(rows) > 1
     heads = "".join(
         f"<th scope='col'>{f'<button>{escape(name)}</button>' if sort else escape(name)}</th>" for name in columns
     )

@@ -7,10 +7,8 @@ from typing import Final
 from ...tasks.steps.light_dataclass import dataclass
 from ...tasks.steps.policy import Policy
 
-# Members of a list of numbers or names that are shown.
+# Members of a list, variables with bars, and bars of a chart that are shown.
 LISTED_MEMBERS: Final = 40
-# Bars of a chart of models or steps, the longest first.
-LISTED_BARS: Final = 20
 # Clocks that are read together differ by less.
 SAME_SECONDS: Final = 1e-4
 # Axes and bars are logarithmic if the largest value is this many times the least.

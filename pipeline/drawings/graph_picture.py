@@ -14,20 +14,13 @@ import math
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final
 
 from ...tasks.steps.light_dataclass import dataclass
 from ..errors import format_bytes, shorten
-from .svg import Canvas, Svg, colour_of, drawn_ramp, legend_words, text_width
+from .svg import LABEL_CHARACTERS, LINE, MARGIN, Canvas, Svg, colour_of, drawn_ramp, legend_words, text_width
 
-# Pixels: height of a row, width of a lane, margin, radius of a step, longest bar.
-_ROW: Final = 20
-_LANE, _MARGIN, _RADIUS, _BAR = 16, 20, 5.0, 220
-_GAP: Final = 18
-# Characters of the two columns of names.
-_ELIMINATED, _TABLE = 24, 44
-# Pixels between the column of bytes and the bars, and of both columns of numbers.
-_NUMBERS: Final = 80
+# Width of a lane, of the longest bar, and of a column of numbers, and the radius of a step.
+_LANE, _BAR, _NUMBERS, _RADIUS = MARGIN, 11 * LINE, 4 * LINE, LINE / 4
 
 
 @dataclass(frozen=True)
@@ -226,9 +219,9 @@ def svg_of(tasks: Sequence[Drawn], most: int) -> Svg:
     canvas = Canvas()
     title = f"Plan: {len(tasks):,} tasks in {1 + max((task.level for task in tasks), default=-1):,} levels"
     told = _sentences(tasks, every, rows)
-    canvas.text(_MARGIN, 26, title, "title")
+    canvas.text(MARGIN, 26, title, "title")
     for k, sentence in enumerate(told):
-        canvas.text(_MARGIN, 46 + 16 * k, sentence, "soft")
+        canvas.text(MARGIN, 46 + 16 * k, sentence, "soft")
     columns = _Columns(rows, 1 + max((lane for lane, _ in places.values()), default=0))
     sizes = [math.log2(max(row.task.nbytes, 1)) for row in rows]
     low, high = min(sizes, default=0.0), max(sizes, default=1.0)
@@ -238,7 +231,7 @@ def svg_of(tasks: Sequence[Drawn], most: int) -> Svg:
     canvas.group("legend", legend)
     columns.head(canvas, top + 14)
     top += 34
-    at = {key: (_MARGIN + 8 + _LANE * lane, top + _ROW * line) for key, (lane, line) in places.items()}
+    at = {key: (MARGIN + 8 + _LANE * lane, top + LINE * line) for key, (lane, line) in places.items()}
     for row in rows:
         if row.parent is not None:
             kind = ("one" if {row.key, row.parent} <= path else "") if row.direct else "through"
@@ -247,8 +240,8 @@ def svg_of(tasks: Sequence[Drawn], most: int) -> Svg:
     for row, size in zip(rows, sizes, strict=True):
         colour = colour_of((size - low) / max(high - low, 1.0))
         columns.row(canvas, row, at[row.key], colour, _BAR / max(largest, 1))
-    width = max(columns.width, text_width([title], len(title)) * 1.25, text_width(told, 200)) + 2 * _MARGIN
-    return canvas.svg(width, top + _ROW * len(rows) + _MARGIN, title, " ".join(told))
+    width = max(columns.width, text_width([title], len(title)) * 1.25, text_width(told, 200)) + 2 * MARGIN
+    return canvas.svg(width, top + LINE * len(rows) + MARGIN, title, " ".join(told))
 
 
 def _edge(here: tuple[float, float], there: tuple[float, float]) -> str:
@@ -256,7 +249,7 @@ def _edge(here: tuple[float, float], there: tuple[float, float]) -> str:
     (x, y), (to_x, to_y) = here, there
     if x == to_x:
         return f"M{x:.1f} {y:.1f}V{to_y:.1f}"
-    return f"M{x:.1f} {y:.1f}C{x:.1f} {y + 12:.1f} {to_x:.1f} {y + 6:.1f} {to_x:.1f} {y + _ROW:.1f}V{to_y:.1f}"
+    return f"M{x:.1f} {y:.1f}C{x:.1f} {y + 12:.1f} {to_x:.1f} {y + 6:.1f} {to_x:.1f} {y + LINE:.1f}V{to_y:.1f}"
 
 
 def _sentences(tasks: Sequence[Drawn], every: Sequence[PlanRow], rows: Sequence[PlanRow]) -> list[str]:
@@ -280,10 +273,10 @@ def _legend(canvas: Canvas, rows: Sequence[PlanRow], y: float, sizes: tuple[floa
     if not rows:
         return y
     low, high = (format_bytes(round(2**size)) for size in sizes)
-    drawn_ramp(canvas, _MARGIN, y, f"bytes of a table, logarithmic: {low} … {high}")
+    drawn_ramp(canvas, MARGIN, y, f"bytes of a table, logarithmic: {low} … {high}")
     y += 26
     places = " ".join(row.task.place for row in rows)
-    x = float(_MARGIN)
+    x = MARGIN
     if any(row.parent for row in rows):
         canvas.line((x, y, x + 22, y), "one")
         x = legend_words(canvas, x + 28, y, "most expensive path")
@@ -301,12 +294,13 @@ class _Columns:
     """The columns beside the tree: names, numbers and bars."""
 
     def __init__(self, rows: Sequence[PlanRow], lanes: int) -> None:
-        self._names = _MARGIN + 8 + _LANE * lanes + 6
-        longest = text_width([*(row.task.label for row in rows), "eliminates"], _ELIMINATED)
-        self._tables = self._names + longest + _GAP
-        self._cells = self._tables + 0.9 * text_width([*(row.task.over for row in rows), "table of"], _TABLE) + _NUMBERS
+        self._names = MARGIN + 8 + _LANE * lanes + 6
+        longest = text_width([*(row.task.label for row in rows), "eliminates"], LABEL_CHARACTERS)
+        self._tables = self._names + longest + MARGIN
+        tables = text_width([*(row.task.over for row in rows), "table of"], 2 * LABEL_CHARACTERS)
+        self._cells = self._tables + 0.9 * tables + _NUMBERS
         self._bytes = self._cells + _NUMBERS
-        self._bars = self._bytes + _GAP
+        self._bars = self._bytes + MARGIN
         self._back = any(row.back for row in rows)
         self.width = self._bars + _BAR + (110 if any(row.hidden for row in rows) else 0)
 
@@ -329,8 +323,8 @@ class _Columns:
         kind = "disk" if "disk" in task.place else "device" if "device" in task.place else ""
         canvas.circle(x, y, _RADIUS, colour, title=row.text, kind=kind)
         base = y + 4
-        canvas.text(self._names, base, shorten(task.label, _ELIMINATED))
-        canvas.text(self._tables, base, shorten(task.over, _TABLE), "small")
+        canvas.text(self._names, base, shorten(task.label, LABEL_CHARACTERS))
+        canvas.text(self._tables, base, shorten(task.over, 2 * LABEL_CHARACTERS), "small")
         canvas.text(self._cells, base, f"{row.cells:,}", "small", "end")
         canvas.text(self._bytes, base, format_bytes(task.nbytes), "small", "end")
         split = self._bars + scale * task.cells

@@ -12,12 +12,14 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from .svg import LINE
+
 Edge = tuple[str, str]
 Places = dict[str, tuple[float, float]]
 Sizes = Mapping[str, tuple[float, float]]
 
 # Pixels between boxes, and in an inch of Graphviz.
-_GAP: Final = 26.0
+_GAP: Final = 1.3 * LINE
 _INCH: Final = 72.0
 _SECONDS: Final = 20.0
 # Rounds in which boxes that overlap move apart, at most.

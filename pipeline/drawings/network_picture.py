@@ -18,7 +18,7 @@ from ...cluster.version import install_hint
 from ..errors import BucketflowError, shorten
 from .display_policy import DisplayPolicy
 from .network_layouts import Edge, placed
-from .svg import Canvas, Svg, legend_words, text_width
+from .svg import LABEL_CHARACTERS, LINE, MARGIN, Canvas, Svg, legend_words, text_width
 
 # Lead the edges of a network around its boxes. Pure.
 #
@@ -28,11 +28,10 @@ from .svg import Canvas, Svg, legend_words, text_width
 Point = tuple[float, float]
 
 # Pixels between an edge and a box that it passes; a smaller distance still counts as clear of the box.
-_CLEAR: Final = 7.0
-_TOUCH: Final = 3.0
-# An edge bends at most this many times in each half; corners that are tried at each bend.
+_CLEAR: Final = LINE / 3
+_TOUCH: Final = _CLEAR / 2
+# An edge bends at most this many times in each half; with each bend one corner less is tried.
 _DEPTH: Final = 4
-_CORNERS: Final = 3
 
 
 def edge_routes(
@@ -102,7 +101,7 @@ class _Obstacles:
             key=lambda corner: _length([a, corner, b]),
         )
         best: list[Point] | None = None
-        for corner in corners[:_CORNERS]:
+        for corner in corners[:depth]:
             at = np.array(corner)
             if corner in (a, b) or bool(((self._low < at) & (at < self._high)).all(axis=1).any()):
                 continue
@@ -138,14 +137,8 @@ def _towards(at: Point, other: Point, radius: float) -> Point:
 
 # States of a variable that are shown in its box.
 _BAR_STATES: Final = 6
-# Characters of a label.
-_LABEL_CHARACTERS: Final = 22
-
-_MARGIN, _TOP = 16, 62
-_ROW, _HEAD, _BAR = 14, 20, 70
-_LEAST_WIDTH: Final = 420
-# Pixels before a bend at which an edge begins to turn.
-_BEND: Final = 10.0
+# Room for the title and the sentence below it; a row of a state, and the longest bar in it.
+_TOP, _ROW, _BAR = 3 * LINE, 0.7 * LINE, 3.5 * LINE
 
 Pair = tuple[float, float]
 NodeKind = Literal["variable", "function", "community"]
@@ -204,7 +197,7 @@ def network_picture(title: str, nodes: Sequence[NetworkNode], edges: Sequence[Ed
     # nodes get places first, then edges bend around them
     places = placed(sizes, edges, directed)
     canvas = Canvas()
-    at = {key: (x + _MARGIN, y + _TOP) for key, (x, y) in places.items()}
+    at = {key: (x + MARGIN, y + _TOP) for key, (x, y) in places.items()}
     most = max(weights.values(), default=1)
     for (a, b), bends in edge_routes(at, sizes, edges).items():
         begin = _edge_of(at[a], sizes[a], (bends or [at[b]])[0])
@@ -212,24 +205,22 @@ def network_picture(title: str, nodes: Sequence[NetworkNode], edges: Sequence[Ed
         more = " marker-end='url(#bf-end)'" if directed else ""
         if weights:
             more = f" style='stroke-width:{1 + 5 * weights[a, b] / most:.1f}'"
-        canvas.path(curved([begin, *bends, end], _BEND), more=more)
+        canvas.path(curved([begin, *bends, end], LINE / 2), more=more)
     for node in nodes:
         _draw(canvas, node, at[node.key], sizes[node.key])
-    width = (
-        max([_LEAST_WIDTH, text_width([told], len(told)), *(x + sizes[k][0] / 2 for k, (x, _) in at.items())]) + _MARGIN
-    )
-    height = max([_TOP, *(y + sizes[k][1] / 2 for k, (_, y) in at.items())]) + _MARGIN
-    canvas.text(_MARGIN, 24, title, "title")
-    canvas.text(_MARGIN, 44, told, "soft")
+    width = max([6 * _BAR, text_width([told], len(told)), *(x + sizes[k][0] / 2 for k, (x, _) in at.items())]) + MARGIN
+    height = max([_TOP, *(y + sizes[k][1] / 2 for k, (_, y) in at.items())]) + MARGIN
+    canvas.text(MARGIN, 24, title, "title")
+    canvas.text(MARGIN, 44, told, "soft")
     legend = Canvas()
-    width = max(width, _legend(legend, nodes, bool(weights), directed, height) + _MARGIN)
+    width = max(width, _legend(legend, nodes, bool(weights), directed, height) + MARGIN)
     canvas.group("legend", legend)
     return canvas.svg(width, height + 26, title, told)
 
 
 def _legend(canvas: Canvas, nodes: Sequence[NetworkNode], communities: bool, directed: bool, y: float) -> float:
     """Draw below a network what its shapes and colours mean; return where the legend ends."""
-    x = float(_MARGIN)
+    x = MARGIN
     if directed:
         canvas.path(f"M{x:.1f} {y:.1f}H{x + 22:.1f}", more=" marker-end='url(#bf-end)'")
         x = legend_words(canvas, x + 28, y, "from a parent to a child")
@@ -257,14 +248,14 @@ def _size(node: NetworkNode) -> tuple[float, float]:
         return 12.0, 12.0
     if node.kind == "community":
         side = 34 + 7 * math.sqrt(node.members)
-        return max(side, text_width([node.label], _LABEL_CHARACTERS)), side
-    label = text_width([node.label], _LABEL_CHARACTERS) + 16
+        return max(side, text_width([node.label], LABEL_CHARACTERS)), side
+    label = text_width([node.label], LABEL_CHARACTERS) + 16
     if not node.bars:
         return max(label, 40.0), 26.0
     shown = node.bars[:_BAR_STATES]
     rows = len(shown) + (len(node.bars) > len(shown))
-    states = text_width([state for state, _ in shown], 2 * _LABEL_CHARACTERS // 3) * 0.95
-    return max(label, states + _BAR + 66.0), _HEAD + _ROW * rows + 6.0
+    states = text_width([state for state, _ in shown], 2 * LABEL_CHARACTERS // 3) * 0.95
+    return max(label, states + _BAR + 66.0), LINE + _ROW * rows + 6.0
 
 
 def _draw(canvas: Canvas, node: NetworkNode, at: tuple[float, float], size: tuple[float, float]) -> None:
@@ -284,7 +275,7 @@ def _draw(canvas: Canvas, node: NetworkNode, at: tuple[float, float], size: tupl
     if node.kind == "function":
         canvas.rect(box, "bar", title=node.text)
         return
-    label = shorten(node.label, _LABEL_CHARACTERS)
+    label = shorten(node.label, LABEL_CHARACTERS)
     if node.kind == "community":
         canvas.rect(box, "box", title=node.text, rounded=height / 2)
         canvas.text(x, y - 2, label, "label", "middle")
@@ -299,12 +290,12 @@ def _draw(canvas: Canvas, node: NetworkNode, at: tuple[float, float], size: tupl
     left = box[0] + 9
     begin = box[0] + width - _BAR - 48
     for k, (state, share) in enumerate(shown):
-        line = box[1] + _HEAD + _ROW * k + 10
-        canvas.text(left, line, shorten(state, 2 * _LABEL_CHARACTERS // 3), "label")
+        line = box[1] + LINE + _ROW * k + 10
+        canvas.text(left, line, shorten(state, 2 * LABEL_CHARACTERS // 3), "label")
         canvas.rect((begin, line - 8, _BAR * min(max(share, 0.0), 1.0), 9), "bar")
         canvas.text(box[0] + width - 5, line, f"{100 * share:.1f}%", "label", "end")
     if more := len(node.bars) - len(shown):
-        canvas.text(left, box[1] + _HEAD + _ROW * len(shown) + 10, f"and {more} more", "label soft")
+        canvas.text(left, box[1] + LINE + _ROW * len(shown) + 10, f"and {more} more", "label soft")
 
 
 def _doubt_colour(doubt: float) -> str:

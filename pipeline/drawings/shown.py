@@ -13,7 +13,7 @@ MOST_LINES = 200
 #: Columns of a line where no terminal says its width.
 PIPE_COLUMNS = 100
 # A column beside the labels is at least this wide, however narrow the terminal is.
-_LEAST_COLUMNS = 20
+_LEAST_COLUMNS = PIPE_COLUMNS // 5
 
 
 class Shown:

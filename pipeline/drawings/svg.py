@@ -20,8 +20,6 @@ from ..written_files import whole_file, whole_text
 
 #: Endings of the files that CairoSVG writes.
 RENDERED = (".png", ".pdf")
-# Pixels of a PNG for each pixel of the drawing, so that 10-pixel labels stay readable on screens of high density.
-_SCALE = 2.0
 
 
 def check_renderer(ending: str) -> None:
@@ -52,7 +50,8 @@ def rendered(text: str, ending: str) -> bytes:
         raise BucketflowError(f"a {ending} file cannot be written: {why}") from error
     source = light(text).encode()
     if ending == ".png":
-        return bytes(svg2png(bytestring=source, scale=_SCALE, background_color="white"))
+        # twice the pixels of the drawing, so that 10-pixel labels stay readable on screens of high density
+        return bytes(svg2png(bytestring=source, scale=2, background_color="white"))
     return bytes(svg2pdf(bytestring=source, background_color="white"))
 
 
@@ -87,8 +86,14 @@ _STYLE: Final = (
     ".bf .two{stroke:var(--other);stroke-width:2;"
     "stroke-dasharray:7 3}.bf .disk{stroke:var(--other);stroke-width:2.5}.bf .device{stroke:#2a9d3a;stroke-width:2.5}"
 )
+#: Pixels of a line of text with the space below it. Sizes in drawings are multiples of it.
+LINE: Final = 20
 #: Pixels that a character takes, about.
-CHARACTER: Final = 6.6
+CHARACTER: Final = 0.33 * LINE
+#: Pixels around a drawing.
+MARGIN: Final = 0.8 * LINE
+#: Characters of a label.
+LABEL_CHARACTERS: Final = 22
 
 
 @dataclass(frozen=True, repr=False)

@@ -13,7 +13,7 @@ import numpy as np
 
 from ...storage.files import Place, is_there
 from ..drawings import charts
-from ..drawings.display_policy import LISTED_BARS, LISTED_MEMBERS
+from ..drawings.display_policy import LISTED_MEMBERS
 from ..errors import (
     IncompatibleRunError,
     format_bytes,
@@ -80,7 +80,7 @@ def _by_model(rows: Sequence[dict[str, str]]) -> dict[str, float]:
     for row in rows:
         name = Path(row["model"]).name
         spent[name] = spent.get(name, 0.0) + float(row["seconds"] or 0)
-    return dict(sorted(spent.items(), key=lambda item: -item[1])[:LISTED_BARS])
+    return dict(sorted(spent.items(), key=lambda item: -item[1])[:LISTED_MEMBERS])
 
 
 # The commands with this display, the subjects of their objects, and names that each object has.

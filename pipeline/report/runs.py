@@ -22,7 +22,7 @@ from ...tasks.steps.step import Step
 from ..answering.prepared import Prepared, prepare
 from ..api.stored_runs import stored_question
 from ..drawings import charts
-from ..drawings.display_policy import LISTED_BARS, SAME_SECONDS
+from ..drawings.display_policy import LISTED_MEMBERS, SAME_SECONDS
 from ..drawings.html import Html
 from ..drawings.svg import Svg
 from ..errors import BucketflowError, IncompatibleRunError, counted, format_bytes, shown_number
@@ -37,8 +37,6 @@ from ..results.posteriors import posterior_bars
 from ..results.proof import shown_assignment
 from ..trees.costs import Rates
 
-# Variables whose bars are shown.
-_VARIABLE_BARS: Final = 60
 # Names of variables in a label.
 _LABEL_NAMES: Final = 3
 
@@ -71,7 +69,7 @@ def answer_sections(found: Mapping[str, Any], query: str) -> Sections:
 def _network(found: Mapping[str, Any], query: str) -> Svg | None:
     """Draw the model of an answer with its posteriors; None if the model's file has gone or changed, or is large."""
     source = (found.get("model") or {}).get("source") or ""
-    few = len(found["marginals"]) <= _VARIABLE_BARS
+    few = len(found["marginals"]) <= LISTED_MEMBERS
     if query == "max-marginals" or not (few and os.path.isfile(source)):
         return None
     try:
@@ -206,7 +204,7 @@ def _rows(found: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 def marginal_bars(found: Mapping[str, Any], query: str) -> Html:
     """Bars of the distributions of the first variables, and of all others the state that is greatest."""
-    most = _VARIABLE_BARS
+    most = LISTED_MEMBERS
     tables = list(found["marginals"].items())
     unit = "best that is possible" if query == "max-marginals" else "probability"
     labels = {name: list(map(str, found["states"][name])) for name, _ in tables}
@@ -232,7 +230,7 @@ def _numbers(table: Sequence[Any]) -> list[float]:
 
 def _joints(found: Mapping[str, Any]) -> Html:
     """Bars of the first combinations of each joint that was asked for."""
-    most, made = _VARIABLE_BARS, []
+    most, made = LISTED_MEMBERS, []
     for each in found["joint"]:
         names = [", ".join(map(str, states)) for states in product(*(found["states"][v] for v in each["variables"]))]
         values = _numbers(np.array(each["table"], dtype=object).ravel().tolist())
@@ -275,7 +273,7 @@ def step_sections(prepared: Prepared, plan: Plan, receipts: Iterable[Receipt], f
     if plan.device or plan.row_bounds is not None or not spent:
         return []
     taken = sorted(_taken(prepared, plan, spent), key=lambda t: -max(t.predicted, t.measured))
-    longest = taken[:LISTED_BARS]
+    longest = taken[:LISTED_MEMBERS]
     series = {"predicted": [t.predicted for t in longest], "measured": [t.measured for t in longest]}
     chart = charts.bars("Seconds by step, the longest", [t.label for t in longest], series, "seconds")
     columns: dict[str, Sequence[Any]] = {
