@@ -75,7 +75,6 @@ if TYPE_CHECKING:
     from .pipeline.results.samples import Samples
     from .pipeline.server.server import serve
     from .pipeline.simulation.simulate import simulate
-    from .pipeline.tuning.launch_tuning import Tuning, tune
 
 __all__ = [
     "Agent",
@@ -114,7 +113,6 @@ __all__ = [
     "StatePath",
     "StepMarginals",
     "StoppedError",
-    "Tuning",
     "amarginals",
     "asolve",
     "batch",
@@ -163,7 +161,6 @@ __all__ = [
     "to_pgmpy",
     "to_pyagrum",
     "torch",
-    "tune",
 ]
 
 # Imported on first use, so that `bucketflow --help` and `import bucketflow` are instant.
@@ -232,7 +229,6 @@ _HOME = {
     "jobs.job": ("Job", "jobs"),
     "jobs.submit": ("submit",),
     "server.server": ("serve",),
-    "tuning.launch_tuning": ("Tuning", "tune"),
 }
 # Functions for other frameworks, imported when they are named.
 _FRAMEWORKS = {"jax": "circuits.jax_functions", "torch": "circuits.torch_functions"}
@@ -249,6 +245,10 @@ def __getattr__(name: str) -> Any:
             return value
     if name in _FRAMEWORKS:
         return import_module(f".pipeline.{_FRAMEWORKS[name]}", __name__)
+    if name in ("tune", "Tuning"):
+        from .pipeline.errors import TUNE_REMOVED
+
+        raise AttributeError(TUNE_REMOVED)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

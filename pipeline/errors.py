@@ -12,13 +12,17 @@ from math import isfinite, log2
 from numbers import Integral
 from os import PathLike
 from types import FunctionType
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, Final, ParamSpec, TypeVar
 
 from ..storage.spec import file_fault
 from .public_names import public
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+TUNE_REMOVED: Final = (
+    "`tune` was removed in this version, because learnt launches gained too little; there is nothing to do instead"
+)
 
 # Text that is safe to show on a terminal and in a message: text from files and users, numbers, and sizes.
 

@@ -82,11 +82,9 @@ def same_on_every_machine() -> Iterator[None]:
     from bucketflow.pipeline.runs.run_policy import SlicePolicy
     from bucketflow.tasks.compiler import code_cache
     from bucketflow.tasks.compiler.compile_limits import CompilerPolicy
-    from bucketflow.tasks.learnt.learnt_launches import LaunchPolicy
 
     code_cache._PATIENCE._spent = inf
-    rules = LaunchPolicy.using(uses_stored=False)
-    with SlicePolicy.using(least_seconds=inf), CompilerPolicy.using(weight=0.0), rules:
+    with SlicePolicy.using(least_seconds=inf), CompilerPolicy.using(weight=0.0):
         yield
 
 

@@ -40,7 +40,7 @@ def test_worked_examples(name: str) -> None:
 
 
 # Names whose example needs a GPU, a server or a framework, and libraries that examples use.
-_NO_EXAMPLE = {"jax", "serve", "torch", "tune", "Tuning"}
+_NO_EXAMPLE = {"jax", "serve", "torch"}
 _LIBRARIES = {
     "BayesClassifier": "sklearn",
     "from_cpmpy": "cpmpy",

@@ -27,7 +27,7 @@ ROOMS = {
 # without a floor of its own belongs to that folder's.
 FLOORS = {
     "tasks": [
-        *("steps", "learnt", "gpu/tiling", "gpu", "compiler", "cpu", "sweeps", "rows", "boxes", "counting", "diagrams"),
+        *("steps", "gpu/tiling", "gpu", "compiler", "cpu", "sweeps", "rows", "boxes", "counting", "diagrams"),
         *("gpu/messages", "incremental", "networks", "search"),
     ],
     "pipeline": [
@@ -75,7 +75,6 @@ FLOORS = {
             "server",
             "jobs",
             "report",
-            "tuning",
             "reproduce",
             "cli",
         ),

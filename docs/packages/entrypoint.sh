@@ -6,7 +6,7 @@ case ${1-} in
     # Bucketflow's commands take precedence, because some of them are also names of programs: convert, man, watch.
     batch | bound | calibrate | cancel | check | circuit | completion | convert | dpop | draw | dynamic | \
         evaluate | examples | fit | forget | formats | generate | info | inspect | jobs | log | man | marginals | \
-        plan | prune | report | reproduce | result | resume | serve | solve | submit | tune | warm | watch) ;;
+        plan | prune | report | reproduce | result | resume | serve | solve | submit | warm | watch) ;;
     *) if command -v "$1" > /dev/null; then exec "$@"; fi ;;
 esac
 exec bucketflow "$@"

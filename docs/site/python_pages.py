@@ -21,7 +21,7 @@ _PAGES = {
     "models": ("Models", "Model Function EditableModel save convert info draw report examples formats"),
     "circuits": ("Circuits", "circuit load_circuit check_circuit Circuit jax torch"),
     "agents": ("Distributed problems", "dpop load_dcop generate Agent Dcop DpopResult DpopMetrics"),
-    "jobs": ("Jobs, batches, servers", "submit jobs Job asolve amarginals batch BatchSummary serve tune Tuning"),
+    "jobs": ("Jobs, batches, servers", "submit jobs Job asolve amarginals batch BatchSummary serve"),
     "bridges": (
         "Other libraries",
         "from_pgmpy to_pgmpy from_pyagrum to_pyagrum from_pytoulbar2 from_cpmpy from_networkx from_pandas from_arrays "

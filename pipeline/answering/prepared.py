@@ -18,7 +18,6 @@ from ..budget.fit import Prices, fitted
 from ..errors import BudgetError, ModelError
 from ..machine.cpu import cached_rates, is_worth_measuring
 from ..machine.disk import measured_disk_rate
-from ..machine.learnt_rates import use_launches
 from ..machine.resources import Resources
 from ..orders.tree_search import HOPELESS_SECONDS
 from ..plans.plan import Plan
@@ -129,7 +128,6 @@ def prepare(
         If no acceptable plan fits the budgets.
     """
     start = time.perf_counter()
-    use_launches("cpu")
     found = replace(unplanned(question, resources), stored=stored)
     if found.network.leaves and len(found.problem.last) < len(found.network.dims):
         found = _with_plan(found, rates, patient)

@@ -25,12 +25,8 @@ from .ending import guarded
 from .options import json_option
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from ..cost_networks.cost_network import CostNetwork
     from ..models.model import Kind, Model
-    from ..tuning.launch_tuning import Tuning
-    from ..tuning.whole_models import WholeModels
 
 
 _DTYPES = ("float64", "int64", "int32", "int16")
@@ -367,75 +363,3 @@ def calibrate(as_json: bool) -> None:
         click.echo(json.dumps(found))
     else:
         print_calibration(found)
-
-
-# ``bucketflow tune``: learn launches from measured steps, and print how good each way of choosing them is.
-
-
-@click.command("tune")
-@click.option("--gpus", type=int, metavar="1", help="Tune kernels of this machine's GPU.  [default: of its cores]")
-@click.option("--minutes", type=float, default=3.0, show_default=True, metavar="M", help="Minutes to measure.")
-@click.option("--threads", type=int, metavar="N", help="Threads to compare with one.  [default: all cores]")
-@click.option("--seed", type=int, default=0, show_default=True, metavar="S", help="Seed of the random steps.")
-@click.option("--model", "models", multiple=True, metavar="FILE", help="A model to test the result on; repeatable.")
-@json_option
-@guarded
-def tune(
-    gpus: int | None, minutes: float, threads: int | None, seed: int, models: tuple[str, ...], as_json: bool
-) -> None:
-    """Measure steps, and learn which kernels to launch.
-
-    Steps are run by every launch that they can have; regressions are fitted to most of them and compared with today's
-    rules on the others. Whole models, random ones or yours, are run both ways. The best one is kept for later plans on
-    this machine, where it is no worse.
-    """
-    from ..tuning.launch_tuning import tune as learn
-
-    found = learn(gpus=gpus, minutes=minutes, threads=threads, seed=seed, models=models)
-    if as_json:
-        import json
-
-        click.echo(json.dumps(found.to_dict(), allow_nan=False))
-    else:
-        print_tuning(found)
-
-
-def _whole_table(whole: WholeModels) -> Table:
-    """Whole models by the rules and as was learnt, and the gain."""
-    from .show_run import table
-
-    shown = table("whole models, seconds", "", "query")
-    for column in ("rules", "learnt", "gain"):
-        shown.add_column(column, justify="right", no_wrap=True)
-    for run in whole.runs:
-        shown.add_row(run.model, run.query, f"{run.ruled:.4f}", f"{run.learnt:.4f}", f"{run.ruled / run.learnt:.3f}")
-    shown.add_row("all together", "", "", "", f"{whole.gain:.3f}")
-    shown.add_row("geometric mean", "", "", "", f"{whole.mean_gain:.3f}")
-    return shown
-
-
-def print_tuning(found: Tuning) -> None:
-    """Print what was measured, how good each way is on the steps held out, and what was decided."""
-    from .show_run import print_rows, show, table
-
-    low, high = found.interval
-    print_rows(
-        [
-            ("launches on", found.device),
-            ("steps", f"{found.steps:,} measured, {found.held_out:,} of them held out"),
-            ("chosen among", ", ".join(found.launches)),
-        ]
-    )
-    shown = table("on the held-out steps", "")
-    for column in ("RSS", "deviance²", "missed", "gain", "mean gain", "of best"):
-        shown.add_column(column, justify="right", no_wrap=True)
-    for each in found.scores:
-        figures = (f"{each.residual_squares:.3g}", f"{each.squared_deviance:.3g}", f"{each.miss_rate:.0%}")
-        times = (f"{value:.3f}" for value in (each.gain, each.mean_gain, each.of_best))
-        shown.add_row(each.name + (" (best)" if each.name == found.winner else ""), *figures, *times)
-    show(shown)
-    if found.whole.runs:
-        show(_whole_table(found.whole))
-    print_rows([("decided", found.text), *([("kept in", found.path)] if found.stored else [])])
-    if found.predicts:
-        print_rows([("interval", f"nine of ten steps took {low:.2f} to {high:.2f} times their predicted time")])

@@ -24,7 +24,7 @@ import click
 from ...cluster.address import waiting_reported
 from ...cluster.logs import FORMATS, LEVELS, LogSettings, configure_logs, log_settings
 from ...storage.spec import file_fault
-from ..errors import BucketflowError, ModelError
+from ..errors import TUNE_REMOVED, BucketflowError, ModelError
 from ..local_paths import verify_cache_folder
 from ..metrics import Metrics
 
@@ -244,6 +244,14 @@ class Commands(click.Group):
         elif (found := super().get_command(ctx, cmd_name)) is None:
             return None
         return with_logs(found)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command of some arguments; end with one sentence if an earlier version had it."""
+        if args[:1] == ["tune"]:
+            _end(TUNE_REMOVED, 2)
+        return super().resolve_command(ctx, args)
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
         """Run a command."""

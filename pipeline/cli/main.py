@@ -50,7 +50,6 @@ _HOMES = {
     "evaluate": "circuits",
     "fit": "dynamic",
     "marginals": "marginals",
-    "tune": "calibrate",
     "warm": "calibrate",
     **dict.fromkeys(("completion", "man"), "manual"),
     "dpop": "dcop",
@@ -71,7 +70,7 @@ _GROUPS = {
         *("batch", "serve", "submit", "jobs", "watch", "result", "cancel", "resume", "log", "forget", "prune"),
     ),
     "Convert and generate": ("convert", "generate"),
-    "Set up and measure": ("warm", "calibrate", "tune", "reproduce", "completion", "man"),
+    "Set up and measure": ("warm", "calibrate", "reproduce", "completion", "man"),
 }
 
 

@@ -14,7 +14,7 @@ from ...tasks.compiler.code_cache import COLD_CELLS
 from ...tasks.steps.light_dataclass import dataclass
 from ..drawings.svg import drawing_ending
 from ..errors import BudgetError, ModelError, format_bytes, format_cells, printable, shown_number
-from ..machine.learnt_rates import known_launches
+from ..machine.cpu import machine, removed_launches
 from ..plans.plan import Plan, empty_plan
 from ..plans.repricing import remembered_with_rates
 from ..results.proof import plan_figures, removed_texts
@@ -100,7 +100,6 @@ def _details(prepared: Prepared, plan: Plan) -> dict[str, Any]:
         "slice_overhead": round(plan.slice_overhead, 6),
         "sliced": [prepared.network.model.names[prepared.network.variables[v]] for v in plan.sliced],
         "seconds": plan.predicted_seconds,
-        **({"seconds_interval": list(interval)} if (interval := plan.predicted_interval) else {}),
         **({"launches": launches} if (launches := _launches(prepared, plan)) else {}),
         **(
             {}
@@ -217,8 +216,14 @@ def process_bytes(plan: Plan) -> int:
 
 
 def _launches(prepared: Prepared, plan: Plan) -> str:
-    """Return the text about learnt launch rates for a plan that runs on this machine, and "" for other machines."""
-    return "" if prepared.resources.asked.remote else known_launches("gpu" if plan.device else "cpu").text
+    """Return the sentence about stored launches for a plan that runs on this machine, and "" for other machines."""
+    if prepared.resources.asked.remote:
+        return ""
+    if not plan.device:
+        return removed_launches(machine())
+    from ..machine.device import device_name
+
+    return removed_launches(device_name())
 
 
 def _plan_rows(prepared: Prepared, plan: Plan) -> list[tuple[str, str]]:

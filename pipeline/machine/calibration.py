@@ -9,7 +9,7 @@ from ...cluster.gpus import count_gpus
 from ...tasks.steps.semiring import Semiring
 from ..queries.arithmetic import SEMIRINGS
 from . import cpu as rate_files
-from .cpu import measure_again
+from .cpu import measure_again, removed_launches
 from .device import (
     device_name,
     least_device_cells,
@@ -18,7 +18,6 @@ from .device import (
     summary,
 )
 from .disk import keep_disk_rate
-from .learnt_rates import known_launches
 
 
 def calibrated() -> dict[str, Any]:
@@ -26,7 +25,7 @@ def calibrated() -> dict[str, Any]:
     found: dict[str, Any] = {
         "cpu": {_title(s): summary(measure_again(s)) for s in SEMIRINGS},
         "disk_bytes_per_second": keep_disk_rate(None),
-        "launches": known_launches("cpu").text,
+        "launches": removed_launches(rate_files.machine()),
         "cache": str(rate_files.path_of(rate_files.machine())),
         "gpu": None,
     }
@@ -40,7 +39,7 @@ def calibrated() -> dict[str, Any]:
         "name": device_name(),
         "link_bytes_per_second": link,
         "upload_seconds": latency,
-        "launches": known_launches("gpu").text,
+        "launches": removed_launches(device_name()),
         "kernels": {_title(s): summary(r.rates) for s, r in kernels.items()},
         "least_cells": {_title(s): least_device_cells(s, r) for s, r in kernels.items()},
     }

@@ -25,6 +25,7 @@ from ...tasks.compiler.processors import cpu_model
 from ...tasks.cpu.dense import run
 from ...tasks.steps.lowering import lower
 from ...tasks.steps.semiring import Semiring
+from ..errors import TUNE_REMOVED
 from ..plans.prediction import rates_key
 from ..trees.costs import Rates
 
@@ -69,6 +70,13 @@ def path_of(name: str) -> Path:
 def _path(folder: Path, name: str, version: str) -> Path:
     plain = "".join(c if c.isalnum() or c in "-." else "_" for c in name)
     return folder / f"rates-{plain}-{version}.json"
+
+
+def removed_launches(name: str) -> str:
+    """Return a sentence about launches that ``bucketflow tune`` stored under a name; "" if there are none."""
+    if read(name).get("launches") is None:
+        return ""
+    return f"the launches stored in {path_of(name)} are not used: {TUNE_REMOVED}"
 
 
 # Measurements of one kind, of which the fastest counts.

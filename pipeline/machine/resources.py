@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from ...cluster.memory import default_memory_bytes
 from ...storage.files import free_bytes
-from ...tasks.learnt.learnt_launches import learnt_least_cells
 from ...tasks.steps.light_dataclass import dataclass
 from ..errors import BucketflowError
 from ..options import Options, parse_size
@@ -190,12 +189,10 @@ class Resources:
     def device_rates(self, semiring: Semiring) -> DeviceRates:
         """Return the rates of the devices: measured on the devices, or nominal."""
         from .device import cached_device_rates, nominal_device_rates
-        from .learnt_rates import use_launches
 
         if self.asked.remote:
             known = self._gpu_cluster[1].get(semiring)
             return known[0] if known else nominal_device_rates(semiring)
-        use_launches("gpu")
         return cached_device_rates(semiring) or nominal_device_rates(semiring)
 
     def least_cells(self, semiring: Semiring) -> int | None:
@@ -204,8 +201,6 @@ class Resources:
 
         if self.asked.remote:
             return self._gpu_cluster[1].get(semiring, (None, None))[1]
-        if (learnt := learnt_least_cells("gpu", "device")) is not None:
-            return learnt
         device = cached_device_rates(semiring)
         return None if device is None else least_device_cells(semiring, device)
 

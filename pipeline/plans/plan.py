@@ -42,7 +42,7 @@ class Plan(ShortDir, PlannedSteps):
 
     _SHOWN = (
         *("width", "largest_table_cells", "cells", "peak_bytes", "read_bytes", "written_bytes", "disk_bytes", "slices"),
-        *("predicted_seconds", "predicted_interval", "tasks", "steps", "junction_tree", "summary", "rows", "graph"),
+        *("predicted_seconds", "tasks", "steps", "junction_tree", "summary", "rows", "graph"),
         *("draw", "plot"),
     )
 
@@ -87,13 +87,6 @@ class Plan(ShortDir, PlannedSteps):
         made = 3 if self._best_is_swept_again else 1  # for bounds of slices, for slices, for the best one
         leaves = made * around.leaf_seconds(self.device, cells)
         return sweep + leaves + around.reading_seconds(self.device, inputs, len(self.results))
-
-    @property
-    def predicted_interval(self) -> tuple[float, float] | None:
-        """Between which seconds the prediction was for nine of ten steps held out; None where nothing was learnt."""
-        steps = [] if self.row_bounds is not None else [step.lowered for step in self.steps]
-        shares = self.around.interval_shares(steps)
-        return shares and (shares[0] * self.predicted_seconds, shares[1] * self.predicted_seconds)
 
     @property
     def _best_is_swept_again(self) -> bool:
@@ -204,8 +197,6 @@ class Plan(ShortDir, PlannedSteps):
         if self.parts:
             rows.append(("on workers", f"{self.part_count} parts, {self.parts.seconds:.3g} s one after the other"))
         predicted = f"{most}{self.predicted_seconds:.3g} s on one core"
-        if interval := self.predicted_interval:
-            predicted += f", {interval[0]:.3g} to {interval[1]:.3g} s, the range of nine of ten held-out steps"
         return [*rows, ("tasks", f"{self.tasks:,}"), ("predicted", predicted)]
 
     def graph(self, names: Sequence[str] | None = None) -> TaskGraph:

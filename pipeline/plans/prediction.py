@@ -17,10 +17,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from math import exp, prod
+from math import prod
 from typing import TYPE_CHECKING
 
-from ...tasks.learnt.learnt_launches import LearntLaunches, learnt
 from ...tasks.steps.light_dataclass import dataclass
 from ...tasks.steps.lowering import SMALL_CELLS, Lowered
 from ...tasks.steps.ordered_sum import ordered_sum
@@ -151,20 +150,11 @@ class RunOverhead:
     def residues_seconds(self, steps: Iterable[Step], itemsize: int) -> float:
         """Predict lowered steps modulo a prime."""
         rates = self.rates if isinstance(self.rates, KernelRates) else _measured(self.rates)
-        return _sum_of(steps, lambda lowered: ruled_step_seconds(lowered, residue_rates(rates), itemsize))
+        return _sum_of(steps, lambda lowered: step_seconds(lowered, residue_rates(rates), itemsize))
 
     def steps_seconds(self, steps: Iterable[Step], itemsize: int) -> float:
         """Predict lowered steps."""
         return steps_seconds(steps, self.rates, itemsize)
-
-    def interval_shares(self, steps: Iterable[Lowered]) -> tuple[float, float] | None:
-        """Return the interval of measured over predicted seconds for nine of ten steps; None if no step is predicted by
-        a learnt model.
-        """
-        model = learnt("gpu" if isinstance(self.rates, KernelRates) else "cpu")
-        if model is None or not model.predicts or not any(is_learnt(lowered, model) for lowered in steps):
-            return None
-        return exp(model.residuals[0]), exp(model.residuals[1])
 
     @property
     def _slowness(self) -> float:
@@ -177,12 +167,7 @@ def _slowness(rates: Rates) -> float:
 
 
 def steps_seconds(steps: Iterable[Step], rates: Rates, itemsize: int) -> float:
-    """Predict lowered steps, one after the other: as was learnt of such steps here, else by today's prices."""
-    model = learnt("gpu" if isinstance(rates, KernelRates) else "cpu")
-    if model is None or not model.predicts:
-        return _sum_of(steps, lambda lowered: ruled_step_seconds(lowered, rates, itemsize))
-    steps = list(steps)
-    model.chosen([step.lowered for step in steps if is_learnt(step.lowered, model)])
+    """Predict lowered steps, one after the other."""
     return _sum_of(steps, lambda lowered: step_seconds(lowered, rates, itemsize))
 
 
@@ -199,11 +184,6 @@ def _sum_of(steps: Iterable[Step], price: Callable[[Lowered], float]) -> float:
     return seconds
 
 
-def is_learnt(lowered: Lowered, model: LearntLaunches) -> bool:
-    """Whether a model applies to this step: the step is large, as all steps that the model learnt from."""
-    return lowered.cells > SMALL_CELLS and rates_key(lowered.semiring) in model.rates
-
-
 def is_repeated(lowered: Lowered) -> bool:
     """Whether a sweep on a GPU of steps like this one is launches that are made once."""
     return lowered.semiring.name not in ("sum_product", "log_sum")
@@ -215,18 +195,7 @@ def rates_key(semiring: Semiring) -> str:
 
 
 def step_seconds(lowered: Lowered, rates: Rates, itemsize: int) -> float:
-    """Predict one lowered step: as was learnt of such steps here, else by today's prices."""
-    model = learnt("gpu" if isinstance(rates, KernelRates) else "cpu")
-    if model is None or not model.predicts or not is_learnt(lowered, model):
-        return ruled_step_seconds(lowered, rates, itemsize)
-    known = model.rates[rates_key(lowered.semiring)]
-    own = replace(rates, **{name: known[name] for name in known if hasattr(rates, name)})
-    (chosen,) = model.chosen([lowered])
-    return ruled_step_seconds(lowered, own, itemsize) * exp(chosen.correction)
-
-
-def ruled_step_seconds(lowered: Lowered, rates: Rates, itemsize: int) -> float:
-    """Predict the seconds of one lowered step by rules: its start, plus its loops and the memory's rate.
+    """Predict the seconds of one lowered step: its start, plus its loops and the memory's rate.
 
     Parameters
     ----------

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from ...tasks.learnt.learnt_launches import RULES
-from ..tuning.regressions import REGRESSIONS
-from ..tuning.step_benches import CPU_LAUNCHES
-from .message_launches import MESSAGE_LAUNCHES, SURFACES
+from .launch_regressions import REGRESSIONS, RULES
+from .message_launches import CORE_LAUNCHES, MESSAGE_LAUNCHES, SURFACES
 from .papers import PaperRow, PaperTable, Way
 
 _MEASURES: Final = {
@@ -28,7 +26,7 @@ def launch_tables() -> tuple[PaperTable, ...]:
     regressions = PaperTable(
         "Tables 2 and 3: regressions of launches",
         (),
-        tuple(PaperRow(name) for name in (RULES, *(each.name for each in REGRESSIONS))),
+        tuple(PaperRow(name) for name in (RULES, *REGRESSIONS)),
         (_launches("core", _MEASURES), _launches("GPU", _MEASURES)),
         first="instance | " + " | ".join(f"ours: core, {head}" for head in _MEASURES.values()),
         notes=(
@@ -52,6 +50,6 @@ def launch_tables() -> tuple[PaperTable, ...]:
             first="instance | " + " | ".join(f"ours: {place}, {name}" for name in SURFACES),
             notes=notes,
         )
-        for place, launches, notes in (("core", CPU_LAUNCHES, (note,)), ("GPU", MESSAGE_LAUNCHES, (note, gpu_note)))
+        for place, launches, notes in (("core", CORE_LAUNCHES, (note,)), ("GPU", MESSAGE_LAUNCHES, (note, gpu_note)))
     ]
     return (regressions, *surfaces)

@@ -1,26 +1,41 @@
 """Launches of junction-tree messages, learnt by regression (Zheng & Mengshoel 2013): the experiment, not the product.
 
 The messages of real networks are run by every launch of a space. Regressions of ln(seconds / predicted seconds) are
-compared by cross-validation, with the measures of the paper: residual sum of squares, squared deviance, miss rate.
+compared by cross-validation (:mod:`.launch_regressions`). No setting changes: on whole propagations nothing gained.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 
 from ...tasks.compiler.code_cache import impatient
-from ...tasks.learnt.learnt_launches import RULES, Place
-from ...tasks.steps.lowering import Lowered
+from ...tasks.cpu.dense import run
+from ...tasks.steps.lowering import SMALL_CELLS, Lowered
+from ...tasks.steps.products import as_product
+from ...tasks.steps.streaming import as_loops, merged_blocks
 from ..api.solve import load, plan
 from ..errors import ModelError
-from ..tuning.held_out import cross_validated, score, step_table
-from ..tuning.launch_tuning import FEWEST_STEPS, chosen_by, worthwhile
-from ..tuning.regressions import REGRESSIONS, need_scikit_learn
-from ..tuning.step_benches import CpuBench, GpuBench, MeasuredStep, StepBench, measured_steps
+from ..machine.cpu import _best, cached_rates
+from ..plans.prediction import step_seconds
+from ..trees.costs import Rates
+from .launch_regressions import (
+    FEWEST_STEPS,
+    REGRESSIONS,
+    RULES,
+    MeasuredMessage,
+    chosen_by,
+    cross_validated,
+    launch_table,
+    need_scikit_learn,
+    worthwhile,
+)
 
 NETWORKS: Final = (
     "water",
@@ -46,22 +61,78 @@ MESSAGE_LAUNCHES: Final[Mapping[str, tuple[int | None, float | None]]] = {
     **{f"{n} outputs, {us} µs": (n, us * 1e-6) for n in _LANES for us in _ITEM_MICROSECONDS},
 }
 """The launch space on a GPU: outputs side by side, and the length of an item, which cuts an elimination into pieces."""
+CORE_LAUNCHES: Final = (RULES, "product", "loops", "blocks")
+"""The launch space on a core: compiled products and loops, and blocks of NumPy."""
 SURFACES: Final = {"small": (0, 1 << 14), "medium": (1 << 14, 1 << 18), "large": (1 << 18, 1 << 62)}
 """Classes of messages by cells, for the surfaces of the paper's figures 2 and 4 to 6."""
 
 
-class MessageBench(GpuBench):
+class MessageBench(Protocol):
+    """Where messages are measured."""
+
+    launches: tuple[str, ...]
+
+    def price(self, lowered: Lowered) -> float:
+        """Return the seconds that bucketflow predicts."""
+        ...
+
+    def measured(self, lowered: Lowered) -> dict[str, float]:
+        """Return the seconds of each launch."""
+        ...
+
+
+class CoreBench:
+    """Messages on a core, by seconds of the core."""
+
+    launches: tuple[str, ...] = CORE_LAUNCHES
+
+    def price(self, lowered: Lowered) -> float:
+        """Predict by the rates of this machine, or by nominal rates if these were not measured."""
+        semiring = lowered.semiring
+        return step_seconds(lowered, cached_rates(semiring) or Rates(), semiring.itemsize)
+
+    def measured(self, lowered: Lowered) -> dict[str, float]:
+        """Run every launch that differs from the rules' launch."""
+        drawn = np.random.default_rng(0).integers(1, 100, 1 << 16).astype(lowered.semiring.dtype)
+        tables = [np.resize(drawn, cells) for cells in lowered.input_cells]
+        out = np.empty(lowered.out_cells, lowered.semiring.dtype)
+        seconds = {RULES: _best(partial(run, lowered, tables, out))}
+        for launch in self.launches[1:]:
+            other = on_core(lowered, launch)
+            seconds[launch] = seconds[RULES] if other is lowered else _best(partial(run, other, tables, out))
+        return seconds
+
+
+def on_core(lowered: Lowered, launch: str) -> Lowered:
+    """Return a step for another kernel of a core, one of `CORE_LAUNCHES`; the step itself if it has no such kernel."""
+    axes, semiring = lowered.axes, lowered.semiring
+    if lowered.cells <= SMALL_CELLS or launch == RULES or (launch == "product" and lowered.product is not None):
+        return lowered
+    product = as_product(axes, semiring, (2, 2, 2)) if launch == "product" else None
+    loops = as_loops(axes, semiring) if launch == "loops" else None
+    if launch != "blocks" and product is None and loops is None:
+        return lowered
+    merged = merged_blocks(loops) if loops else None
+    regime: Any = "matrix" if product else "streaming"
+    return replace(lowered, product=product, loops=loops, merged=merged, regime=regime)
+
+
+class DeviceBench:
     """Messages on the current device, by its clock, each launch as a graph of the kernel of propagations."""
 
-    place: Place = "gpu"
+    launches: tuple[str, ...] = tuple(MESSAGE_LAUNCHES)
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.launches = tuple(MESSAGE_LAUNCHES)
+    def price(self, lowered: Lowered) -> float:
+        """Predict by the rates of this device, or by nominal rates if these were not measured."""
+        from ..machine.device import cached_device_rates, nominal_device_rates
 
-    def measured(self, lowered: Lowered) -> tuple[dict[str, float], dict[str, tuple[float, float]]]:
+        semiring = lowered.semiring
+        rates = cached_device_rates(semiring) or nominal_device_rates(semiring)
+        return step_seconds(lowered, rates.rates, semiring.itemsize)
+
+    def measured(self, lowered: Lowered) -> dict[str, float]:
         """Run every launch."""
-        return {name: _graph_seconds(lowered, *launch) for name, launch in MESSAGE_LAUNCHES.items()}, {}
+        return {name: _graph_seconds(lowered, *launch) for name, launch in MESSAGE_LAUNCHES.items()}
 
 
 def _graph_seconds(lowered: Lowered, lanes: int | None, item_seconds: float | None) -> float:
@@ -119,13 +190,32 @@ def message_steps(networks: Sequence[Path | str]) -> list[Lowered]:
     return [steps[k] for k in order]
 
 
-def launch_figures(bench: StepBench, steps: Sequence[MeasuredStep], seed: int = 0) -> dict[str, dict[str, Any]]:
+def measured_messages(
+    bench: MessageBench, steps: Iterable[Lowered], seconds: float, clock: Callable[[], float] = time.monotonic
+) -> list[MeasuredMessage]:
+    """Measure messages for ``seconds`` seconds; messages that do not fit in memory are skipped."""
+    found: list[MeasuredMessage] = []
+    end = clock() + seconds
+    for lowered in steps:
+        try:
+            found.append(MeasuredMessage(lowered, bench.price(lowered), bench.measured(lowered)))
+        except MemoryError:
+            continue
+        if clock() >= end:
+            break
+    return found
+
+
+def launch_figures(
+    launches: Sequence[str], steps: Sequence[MeasuredMessage], seed: int = 0
+) -> dict[str, dict[str, Any]]:
     """Return measures by regression, and surfaces by launch.
 
     Parameters
     ----------
-    bench : StepBench
-    steps : sequence of MeasuredStep
+    launches : sequence of str
+        The measured launches.
+    steps : sequence of MeasuredMessage
     seed : int
         Seed of the folds.
 
@@ -143,17 +233,16 @@ def launch_figures(bench: StepBench, steps: Sequence[MeasuredStep], seed: int = 
     need_scikit_learn()
     if len(steps) < FEWEST_STEPS:
         raise ModelError(f"{len(steps)} messages were measured, {FEWEST_STEPS} are needed: give a longer --time")
-    table = step_table(steps, worthwhile(bench.launches, steps))
-    scores = {RULES: score(RULES, None, table, chooses=False), **cross_validated(table, REGRESSIONS, seed)}
+    table = launch_table(steps, worthwhile(launches, steps))
+    judged = cross_validated(table, REGRESSIONS, seed)
+    scores = {RULES: table.score(np.zeros(table.seconds.shape)), **judged}
     figures: dict[str, dict[str, Any]] = {}
     for measure in ("residual_squares", "squared_deviance", "miss_rate", "gain", "mean_gain"):
         figures[measure] = {name: getattr(each, measure) for name, each in scores.items()}
-    figures["chosen"] = {chosen_by({name: scores[name] for name in scores if name != RULES}): "chosen"}
+    figures["chosen"] = {chosen_by(judged): "chosen"}
     for name, (least, most) in SURFACES.items():
         some = [each for each in steps if least <= each.lowered.cells < most]
-        logs = {
-            launch: [np.log(s.seconds[launch] / min(s.seconds.values())) for s in some] for launch in bench.launches
-        }
+        logs = {launch: [np.log(s.seconds[launch] / min(s.seconds.values())) for s in some] for launch in launches}
         figures[name] = {launch: float(np.exp(np.mean(found))) for launch, found in logs.items() if found}
     return figures
 
@@ -161,8 +250,9 @@ def launch_figures(bench: StepBench, steps: Sequence[MeasuredStep], seed: int = 
 def measure_launches(networks: Sequence[Path | str], *, gpu: bool, seconds: float) -> dict[str, dict[str, Any]]:
     """Measure messages of networks for some seconds, and compare the regressions."""
     need_scikit_learn()
-    bench: StepBench = MessageBench() if gpu else CpuBench(1)
+    bench: MessageBench = DeviceBench() if gpu else CoreBench()
     steps = message_steps(networks)
+    # measured loops must be compiled before, whatever --time would allow
     with impatient():
-        found = measured_steps(bench, iter(steps), seconds)
-    return launch_figures(bench, found)
+        found = measured_messages(bench, steps, seconds)
+    return launch_figures(bench.launches, found)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Mapping, Sequence
-from functools import cache, lru_cache
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from ..compiler.code_cache import COMPILING_CELLS
 from ..compiler.compile_limits import compiled_or
 from ..compiler.numba_parts import unknown_numba
-from ..learnt.learnt_launches import RULES, launch_of
-from ..steps.lowering import Lowered, lower, lowered_by
+from ..steps.lowering import Lowered, lower
 from ..steps.semiring import Semiring
 from .numpy_blocks import run_blocks, run_merged
 
@@ -76,8 +75,6 @@ def run(
 
 def _run_compiled(lowered: Lowered, tables: Sequence[NDArray[Any]], result: NDArray[Any], threads: int) -> None:
     """Run a step that is not small in the compiled loops that suit it."""
-    if (launch := launch_of("cpu", lowered)) != RULES:
-        lowered = launched(lowered, launch)
     if lowered.product is not None:
         from .product import run_product
 
@@ -109,12 +106,6 @@ def contract(
 ) -> NDArray[Any]:
     """Lower and run a step at once; see `lower` and `run`."""
     return run(lower(inputs, output, sizes, semiring.dtype, semiring), tables, out, threads)
-
-
-@lru_cache(maxsize=4096)
-def launched(lowered: Lowered, launch: str) -> Lowered:
-    """Return a step for the kernel of a launch; see `lowered_by`."""
-    return lowered_by(lowered, launch)
 
 
 @cache

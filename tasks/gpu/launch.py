@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
-from ..learnt.learnt_launches import launch_of
 from ..steps.lowering import Lowered
 from ..steps.semiring import Semiring
 from . import arrays
@@ -23,7 +22,7 @@ from .memory import LongStepError
 from .product_launch import product_launch
 from .reorder_launch import reorder_launch
 from .stream_launch import rows_launch, stream_launch
-from .tiling.device_lowering import device_step, launched_step
+from .tiling.device_lowering import device_step
 from .tiling.passes import (
     BrickPass,
     BucketPass,
@@ -96,9 +95,10 @@ def run(lowered: Lowered, tables: Sequence[Any], out: Any = None) -> Any:
     return prepare(lowered)(tables, out)
 
 
+@lru_cache(maxsize=4096)
 def prepare(lowered: Lowered) -> DeviceRun:
     """Choose the launches of a step, once for all that look alike."""
-    return prepared_launch(lowered, launch_of("gpu", lowered))
+    return DeviceRun(device_step(lowered), lowered.semiring, lowered.out_cells)
 
 
 def step_kernels(lowered: Lowered) -> Sequence[Kernel]:
@@ -110,12 +110,6 @@ def step_kernels(lowered: Lowered) -> Sequence[Kernel]:
 def _nominal_kernels(lowered: Lowered) -> Sequence[Kernel]:
     # not a prepared launch: the device may have less shared memory than the nominal one
     return DeviceRun(device_step(lowered), lowered.semiring, lowered.out_cells).kernels
-
-
-@lru_cache(maxsize=4096)
-def prepared_launch(lowered: Lowered, launch: str) -> DeviceRun:
-    """Prepare a step by one of the launches that it can have."""
-    return DeviceRun(launched_step(lowered, launch), lowered.semiring, lowered.out_cells)
 
 
 # How each kind of pass is launched; a new kind is a class of passes, and a row here.

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Final, Literal, NamedTuple
 
 import numpy as np
@@ -158,28 +157,6 @@ def lower(
         loops=loops,
         product=product,
     )
-
-
-def lowered_by(lowered: Lowered, launch: str) -> Lowered:
-    """Return a large step for another kernel: ``product``, ``loops`` or ``blocks`` of NumPy.
-
-    The step itself where it runs so already, where it cannot, and where that needs more memory.
-    """
-    axes, semiring = lowered.axes, lowered.semiring
-    if lowered.cells <= SMALL_CELLS or launch not in ("product", "loops", "blocks"):
-        return lowered
-    product = as_product(axes, semiring, (2, 2, 2)) if launch == "product" else None
-    if lowered.product is not None and launch == "product":
-        return lowered
-    loops = as_loops(axes, semiring) if launch == "loops" else None
-    if launch != "blocks" and product is None and loops is None:
-        return lowered
-    merged = merged_blocks(loops) if loops else None
-    kernel, each = _kernel_bytes(axes, semiring, loops, merged, product)
-    if max(kernel, blocks_bytes(lowered.blocks, semiring)) > lowered.workspace_bytes or each > lowered.thread_bytes:
-        return lowered
-    regime: Regime = "matrix" if product else "streaming"
-    return replace(lowered, product=product, loops=loops, merged=merged, regime=regime)
 
 
 def _kernel_bytes(

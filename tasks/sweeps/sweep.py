@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..cpu.dense import run
-from ..learnt.learnt_launches import learnt_least_cells
 from ..steps.light_dataclass import dataclass
 from ..steps.semiring import Semiring
 from ..steps.step import Step
@@ -125,7 +124,7 @@ class Plain:
 
 def useful_threads(step: Step, threads: int) -> int:
     """Return how many of ``threads`` a step is shared among: all of them if it is large."""
-    return threads if step.lowered.cells >= (learnt_least_cells("cpu", "threads") or THREADED_CELLS) else 1
+    return threads if step.lowered.cells >= THREADED_CELLS else 1
 
 
 def freed_tables(steps: Sequence[Step], keep: Collection[int]) -> tuple[tuple[int, ...], ...]:

@@ -25,11 +25,13 @@ from typing import Any, Final
 
 from bucketflow.pipeline.plans.prediction import step_seconds
 from bucketflow.pipeline.trees.costs import gpu_rates
-from bucketflow.pipeline.tuning.drawn_steps import STEP_FAMILIES, StepFamily, drawn_steps
 from bucketflow.tasks.gpu.tiling.device_lowering import device_step
 from bucketflow.tasks.steps.lowering import Lowered
 from bucketflow.tasks.steps.semiring import SUM_PRODUCT, min_plus
 from bucketflow.tasks.steps.step import Step
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from tests.drawn_steps import STEP_FAMILIES, StepFamily, drawn_steps
 
 SEMIRINGS: Final = {
     "int16": min_plus("int16", 4),

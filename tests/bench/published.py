@@ -14,6 +14,7 @@ its leaves, GPU its graph alone, and ``answer`` the call in Python. What is publ
 from __future__ import annotations
 
 import argparse
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,7 +33,6 @@ from bucketflow.pipeline.reproduce.comparison import compared
 from bucketflow.pipeline.reproduce.experiments import Measurement, prepared
 from bucketflow.pipeline.reproduce.paper_tables import PAPERS, paper
 from bucketflow.pipeline.reproduce.papers import Instances, PaperRow, Way
-from bucketflow.pipeline.tuning.step_benches import wall_seconds
 
 NETWORKS = ["pigs", "munin1", "munin2", "munin3", "munin4", "munin", "mildew", "water", "barley", "diabetes", "link"]
 """``munin`` is the whole network, which has three nodes more than Munin4."""
@@ -42,6 +42,17 @@ HEADINGS = ("network", "layout", "tables", "index", "theirs CPU / GPU", "CPU", *
 
 Seconds = Mapping[str, float]
 """Of a whole propagation ("all"), and of each part."""
+
+
+def wall_seconds(work: Callable[[], object], repeats: int = 3) -> float:
+    """Return the least wall seconds of some calls, after a first call."""
+    work()
+    times = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - start)
+    return min(times)
 
 
 @dataclass(frozen=True)

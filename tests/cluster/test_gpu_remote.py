@@ -72,7 +72,7 @@ def device_steps() -> Callable[[], int]:
     def asked() -> int:
         from bucketflow.tasks.gpu import launch as gpu
 
-        counted = gpu.prepared_launch.cache_info()
+        counted = gpu.prepare.cache_info()
         return int(counted.hits + counted.misses)
 
     return asked

@@ -12,14 +12,12 @@ from hypothesis import strategies as st
 from bucketflow.tasks.cpu.dense import run
 from bucketflow.tasks.gpu import launch as gpu
 from bucketflow.tasks.gpu.device_policy import DevicePolicy
-from bucketflow.tasks.gpu.launch import prepared_launch
 from bucketflow.tasks.gpu.tiling import device_lowering as gpu_lowering
-from bucketflow.tasks.gpu.tiling.device_lowering import launched_step
+from bucketflow.tasks.gpu.tiling.device_lowering import device_step
 from bucketflow.tasks.gpu.tiling.passes import BrickPass, ReorderPass, device_step_of
 from bucketflow.tasks.gpu.tiling.products.reorders import reorder_tiles
 from bucketflow.tasks.gpu.tiling.streams import Axis
 from bucketflow.tasks.gpu.tiling.tiling_policy import TilingPolicy
-from bucketflow.tasks.learnt.learnt_launches import RULES
 from bucketflow.tasks.steps.lowering import Lowered, lower
 from bucketflow.tasks.steps.semiring import (
     LOG_SUM,
@@ -140,16 +138,16 @@ def test_many_small_inputs(seed: int, semiring: Semiring, most: int) -> None:
 @pytest.mark.parametrize("blocks", [1, 3, 264])
 def test_small_blocks_take_many_steps(semiring: Semiring, cells: int, blocks: int) -> None:
     """As in eliminations too deep for a test: a block walks through its states, blocks share those of an output."""
-    launched_step.cache_clear()
-    prepared_launch.cache_clear()
+    device_step.cache_clear()
+    gpu.prepare.cache_clear()
     rng = np.random.default_rng(cells + blocks)
     with TilingPolicy.using(
         bucket_most_cells=cells, bucket_least_cells=64, bucket_whole_states=16, bucket_blocks=blocks
     ):
         for _ in range(6):
             check(small_tables(rng, semiring, 30))
-    launched_step.cache_clear()
-    prepared_launch.cache_clear()
+    device_step.cache_clear()
+    gpu.prepare.cache_clear()
 
 
 def check_bricks(step: Lowered) -> None:
@@ -168,7 +166,7 @@ def check_bricks(step: Lowered) -> None:
             brick_compared_cells=1,
             brick_most_blocks=blocks,
         ):
-            passes = gpu_lowering.launched_step.__wrapped__(step, RULES)
+            passes = gpu_lowering.device_step.__wrapped__(step)
         assert any(isinstance(each, BrickPass) for each in passes.passes)
         run_passes = gpu.DeviceRun(passes, step.semiring, step.out_cells)
         once = run_passes(on_device)
@@ -190,7 +188,7 @@ def test_sums_of_some_inputs_come_first(semiring: Semiring, seed: int) -> None:
     step = lower(scopes, tuple(held), sizes, semiring.dtype, semiring)
     tables = tables_for(step)
     with TilingPolicy.using(inner_sum_least_cells=1, inner_sum_price=1e9, inner_sum_ratio=0, brick_least_cells=1):
-        passes = gpu_lowering.launched_step.__wrapped__(step, RULES)
+        passes = gpu_lowering.device_step.__wrapped__(step)
     found = gpu.DeviceRun(passes, step.semiring, step.out_cells)([cupy.asarray(t) for t in tables]).get()
     expected = run(step, tables)
     if step.semiring.dtype == "float64":
@@ -256,7 +254,7 @@ def test_products_whose_tables_are_copied_in_another_order(semiring: Semiring, l
     step = lower(scopes[:2], scopes[2], {"bcmkn".index(v): n for v, n in sizes.items()}, semiring.dtype, semiring)
     policy = {"product_searched_cells": 0, "product_reorder_share": 1e9, "product_poor_ratio": 1e9}
     with TilingPolicy.using(**policy, product_reorder_ratio=0.5):
-        made = launched_step.__wrapped__(step, RULES)
+        made = device_step.__wrapped__(step)
     if step.product is not None:
         assert any(isinstance(each, ReorderPass) for each in made.passes)
     tables = tables_for(step)
@@ -303,22 +301,22 @@ def test_products_of_binary_variables_in_any_order(semiring: Semiring, counts: t
 
 def test_states_that_are_far_apart() -> None:
     """As in tables of more than 2^32 cells."""
-    prepared_launch.cache_clear()
+    gpu.prepare.cache_clear()
     with DevicePolicy.using(far_cells=0):
         check(lower([(0, 1, 2), (1, 2)], (0, 2), {0: 1000, 1: 7, 2: 44}, "int32", SEMIRINGS[1]))
-    prepared_launch.cache_clear()
+    gpu.prepare.cache_clear()
 
 
 def test_large_joins_are_made_in_steps() -> None:
-    launched_step.cache_clear()
-    prepared_launch.cache_clear()
+    device_step.cache_clear()
+    gpu.prepare.cache_clear()
     rng = np.random.default_rng(8)
     scopes = [tuple(int(v) for v in rng.choice(18, 6, replace=False)) for _ in range(60)]
     with TilingPolicy.using(flat_join_cells=1 << 8):
         for semiring in SEMIRINGS[:3]:
             check(lower(scopes, tuple(range(1, 18)), dict.fromkeys(range(18), 2), semiring.dtype, semiring))
-    launched_step.cache_clear()
-    prepared_launch.cache_clear()
+    device_step.cache_clear()
+    gpu.prepare.cache_clear()
 
 
 def test_forty_binary_variables() -> None:

@@ -94,10 +94,10 @@ def driver(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Driver]:
     there = Driver()
     monkeypatch.setenv("CUPY_CACHE_DIR", str(tmp_path / "kernels"))
     monkeypatch.setitem(sys.modules, "cupy", there.module())
-    for kept in (gpu_kernels.kernel, gpu_kernels._processors, gpu.prepared_launch):
+    for kept in (gpu_kernels.kernel, gpu_kernels._processors, gpu.prepare):
         kept.cache_clear()
     yield there
-    for kept in (gpu_kernels.kernel, gpu_kernels._processors, gpu.prepared_launch):
+    for kept in (gpu_kernels.kernel, gpu_kernels._processors, gpu.prepare):
         kept.cache_clear()
 
 

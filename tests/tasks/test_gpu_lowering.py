@@ -11,11 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bucketflow.pipeline.tuning.drawn_steps import STEP_FAMILIES, drawn_steps
 from bucketflow.tasks.cpu.numpy_blocks import run_blocks
 from bucketflow.tasks.gpu.tiling.brick_layout import Brick, BrickSlice
 from bucketflow.tasks.gpu.tiling.buckets import GROUPS, STATES, TABLE_BYTES, TURNS, Bucket, one_launch
-from bucketflow.tasks.gpu.tiling.device_lowering import device_step, launched_step
+from bucketflow.tasks.gpu.tiling.device_lowering import device_step
 from bucketflow.tasks.gpu.tiling.pass_prices import passes_seconds
 from bucketflow.tasks.gpu.tiling.passes import (
     BrickPass,
@@ -30,11 +29,10 @@ from bucketflow.tasks.gpu.tiling.passes import (
 from bucketflow.tasks.gpu.tiling.products.product_tiles import step_depth
 from bucketflow.tasks.gpu.tiling.products.reorders import MOST_ITEMS, Reorder, reorder_tiles
 from bucketflow.tasks.gpu.tiling.streams import DEEP_STATES, THREADS, Axis, Stream
-from bucketflow.tasks.gpu.tiling.tile_launches import TILE_LAUNCHES
 from bucketflow.tasks.gpu.tiling.tiling_policy import TilingPolicy
-from bucketflow.tasks.learnt.learnt_launches import RULES
 from bucketflow.tasks.steps.lowering import Lowered, lower
 from bucketflow.tasks.steps.semiring import MIN_PLUS, min_plus
+from tests.drawn_steps import STEP_FAMILIES, drawn_steps
 
 
 def offsets(axes: Sequence[Axis], table: int) -> np.ndarray:
@@ -261,13 +259,13 @@ def run_matrix(each: ProductPass, tables: Sequence[np.ndarray], out: np.ndarray)
     out[at] = (tables[0][left][:, :, None] + tables[1][right][:, None]).min(axis=-1)
 
 
-def check(lowered: Lowered, launch: str = RULES) -> DeviceStep:
+def check(lowered: Lowered) -> DeviceStep:
     """Compare the emulated device with NumPy."""
     rng = np.random.default_rng(1)
     tables = [rng.integers(0, 1000, n).astype(float) for n in lowered.input_cells]
     expected = np.empty(lowered.out_cells)
     run_blocks(lowered.blocks, MIN_PLUS, tables, expected)
-    step = launched_step.__wrapped__(lowered, launch)
+    step = device_step.__wrapped__(lowered)
     np.testing.assert_array_equal(emulate(step, lowered, tables), expected)
     return step
 
@@ -312,7 +310,7 @@ def test_products_whose_batches_are_innermost_take_and_write_their_tables_in_ano
     assert sum(step.temporaries) * ratio <= sum(lowered.input_cells) + lowered.out_cells
     if ratio < 1.0:
         with TilingPolicy.using(product_searched_cells=0, product_poor_ratio=math.inf):
-            assert step_seconds(launched_step.__wrapped__(lowered, RULES), lowered) <= step_seconds(step, lowered)
+            assert step_seconds(device_step.__wrapped__(lowered), lowered) <= step_seconds(step, lowered)
 
 
 def test_large_products_of_scattered_batches_are_made_in_another_order_or_not_at_all() -> None:
@@ -321,7 +319,7 @@ def test_large_products_of_scattered_batches_are_made_in_another_order_or_not_at
     lowered = lower([(3, 1, 0, 2), (1, 3, 4)], (2, 4, 0, 1), sizes, "float64", MIN_PLUS)
     step = device_step(lowered)
     with TilingPolicy.using(product_searched_cells=1 << 60, product_poor_ratio=math.inf):
-        plain = launched_step.__wrapped__(lowered, RULES)
+        plain = device_step.__wrapped__(lowered)
     assert [type(each) for each in plain.passes] == [ProductPass]
     assert step_seconds(step, lowered) < 0.7 * step_seconds(plain, lowered)
 
@@ -347,22 +345,6 @@ def test_bricks_write_long_runs_where_these_begin_within_a_sector(first: int, se
     (brick,) = (each.brick for each in device_step(lowered).passes if isinstance(each, BrickPass))
     run = min(axis.out for axis in brick.bricks) * 8
     assert run >= 256 or run % 32 == 0
-
-
-@settings(max_examples=10, deadline=None)
-@given(data=st.data())
-@pytest.mark.parametrize("launch", [name for name in TILE_LAUNCHES if name != RULES])
-def test_every_launch_computes_the_same(launch: str, data: st.DataObject) -> None:
-    """And needs no more memory than that of the rules, by which plans count."""
-    lowered = drawn_step(data)
-    assert check(lowered, launch).workspace_cells <= launched_step(lowered, RULES).workspace_cells
-
-
-def test_launches_are_of_the_families_that_they_name() -> None:
-    product = lower([(0, 1), (1, 2)], (0, 2), {0: 1024, 1: 16, 2: 1024}, "float64", MIN_PLUS)
-    named = {"product": ProductPass, "bricks": BrickPass, "buckets": BucketPass, "streams": StreamPass}
-    for name, kind in {**named, RULES: ProductPass, "no product": StreamPass}.items():
-        assert [type(each) for each in launched_step(product, name).passes] == [kind]
 
 
 @settings(max_examples=100, deadline=None)
@@ -600,9 +582,9 @@ def test_of_several_bricks_the_one_that_is_predicted_to_take_least_is_taken() ->
     better, whole = 0, 1 << 40  # and no part of the inputs is summed first
     for step in islice(drawn_steps(family, 28.0, 30.0, 1, [min_plus("int32", 4)], 40 << 30), 6):
         with TilingPolicy.using(inner_sum_least_cells=whole):
-            compared = step_seconds(launched_step.__wrapped__(step.lowered, RULES), step.lowered)
+            compared = step_seconds(device_step.__wrapped__(step.lowered), step.lowered)
         with TilingPolicy.using(inner_sum_least_cells=whole, brick_compared_cells=whole, brick_searched_cells=whole):
-            first = step_seconds(launched_step.__wrapped__(step.lowered, RULES), step.lowered)
+            first = step_seconds(device_step.__wrapped__(step.lowered), step.lowered)
         assert compared <= first
         better += compared < 0.9 * first
     assert better >= 2
@@ -623,6 +605,6 @@ def test_bricks_have_places_for_many_eliminated_axes_of_two_states(gone: int) ->
     held = tuple(names[gone:])
     with TilingPolicy.using(inner_sum_least_cells=1 << 40):
         lowered = lower([*scopes, missing], held, dict.fromkeys(names, 2), "int16", min_plus("int16", 4))
-        step = launched_step.__wrapped__(lowered, RULES)
+        step = device_step.__wrapped__(lowered)
     (brick,) = (each.brick for each in step.passes if isinstance(each, BrickPass))
     assert math.prod(brick.states) >= 4

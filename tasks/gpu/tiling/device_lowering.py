@@ -15,7 +15,6 @@ from functools import lru_cache, partial
 from itertools import combinations
 from typing import Final
 
-from ...learnt.learnt_launches import RULES, launch_of
 from ...steps.axes import Axes
 from ...steps.light_dataclass import dataclass
 from ...steps.lowering import Lowered
@@ -29,7 +28,6 @@ from .passes import DeviceStep, ProductPass, ReorderPass, device_step_of
 from .products.product_prices import least_product_seconds
 from .products.reorders import Reorder, reorder_tiles
 from .streams import Axis, divisor
-from .tile_launches import TILE_LAUNCHES, TileLaunch
 from .tiling_policy import TilingPolicy
 
 # Rows, columns and depth from which a matrix-like step is computed as a product in tiles.
@@ -42,41 +40,25 @@ _PRODUCT_TILE_CELLS: Final = 64
 _PRODUCT_PIECE_STATES: Final = 64
 
 
+@lru_cache(maxsize=4096)
 def device_step(lowered: Lowered) -> DeviceStep:
-    """Lower a step for the device: by the launch that was learnt for it, else by the rules."""
-    return launched_step(lowered, launch_of("gpu", lowered))
-
-
-@lru_cache(maxsize=4096)
-def launched_step(lowered: Lowered, launch: str) -> DeviceStep:
-    """Lower a step by one of `TILE_LAUNCHES`; by the rules where another one needs more memory than these."""
-    found = _device_step(lowered, TILE_LAUNCHES.get(launch, TILE_LAUNCHES[RULES]))
-    if launch == RULES:
-        return found
-    ruled = launched_step(lowered, RULES)
-    return found if found.workspace_cells <= ruled.workspace_cells else ruled
-
-
-@lru_cache(maxsize=4096)
-def launched_seconds(lowered: Lowered) -> float:
-    """Predict a step by the launches of the rules: within a factor of two for nearly all."""
-    step = launched_step(lowered, RULES)
-    return passes_seconds(step.passes, lowered.input_cells, step.temporaries, lowered.out_cells, lowered.semiring)
-
-
-def _device_step(lowered: Lowered, launch: TileLaunch) -> DeviceStep:
-    builder = _StepBuilder(lowered, launch)
+    """Lower a step for the device."""
+    builder = _StepBuilder(lowered)
     axes = as_axes(lowered.axes)
     inputs = list(range(len(lowered.input_cells)))
     product = lowered.product
-    wanted = launch.products
-    if product is not None and wanted == "always":
-        builder.product(axes, product, inputs)
-    elif product is not None and wanted == "rules" and _worth_tiles(axes, product, lowered.semiring):
+    if product is not None and _worth_tiles(axes, product, lowered.semiring):
         builder.product_or_bricks(axes, product, inputs)
     else:
         builder.contract(axes, inputs)
     return device_step_of(len(inputs), builder.passes, builder.temporaries)
+
+
+@lru_cache(maxsize=4096)
+def launched_seconds(lowered: Lowered) -> float:
+    """Predict the seconds of a step's launches: within a factor of two for nearly all steps."""
+    step = device_step(lowered)
+    return passes_seconds(step.passes, lowered.input_cells, step.temporaries, lowered.out_cells, lowered.semiring)
 
 
 def _worth_tiles(axes: Sequence[Axis], product: Product, semiring: Semiring) -> bool:
@@ -108,7 +90,7 @@ class _StepBuilder(PassBuilder):
     def contract(self, axes: list[Axis], inputs: list[int]) -> bool:
         """Add the passes of a step: of all inputs at once, or with a part of it summed first if that takes less."""
         policy = TilingPolicy.current()
-        if self.launch.inner == "never" or math.prod([a.size for a in axes]) < policy.inner_sum_least_cells:
+        if math.prod([a.size for a in axes]) < policy.inner_sum_least_cells:
             return self.eliminate(axes, inputs)
         inner = inner_sums(axes, len(inputs))
         if not inner:
@@ -145,7 +127,7 @@ class _StepBuilder(PassBuilder):
         """Add the passes of a sum inside of a step: a product where it is one."""
         strides = tuple(zip(*[a.strides for a in axes], strict=True))
         ours = Axes(tuple([a.size for a in axes]), strides, tuple([a.out for a in axes]))
-        product = as_product(ours, self.semiring) if self.launch.products != "never" else None
+        product = as_product(ours, self.semiring)
         if product is not None and _worth_tiles(axes, product, self.semiring):
             self.product_or_bricks(axes, product, inputs)
         else:
@@ -156,13 +138,12 @@ class _StepBuilder(PassBuilder):
         policy = TilingPolicy.current()
         found = self.priced(partial(self.product, axes, product, inputs))
         assert found is not None
-        if self.launch.products == "rules":
-            cells = math.prod([a.size for a in axes])
-            moved = sum([self.table_cells(t) for t in (*inputs, self.output)])
-            least = policy.product_poor_ratio * least_product_seconds(cells, moved, self.semiring)
-            other = self.priced(partial(self.contract, axes, inputs)) if found[0] > least else None
-            if other is not None and other[0] < policy.product_reorder_share * found[0]:
-                found = other
+        cells = math.prod([a.size for a in axes])
+        moved = sum([self.table_cells(t) for t in (*inputs, self.output)])
+        least = policy.product_poor_ratio * least_product_seconds(cells, moved, self.semiring)
+        other = self.priced(partial(self.contract, axes, inputs)) if found[0] > least else None
+        if other is not None and other[0] < policy.product_reorder_share * found[0]:
+            found = other
         self.add(found)
 
     def product(self, axes: list[Axis], product: Product, inputs: Sequence[int]) -> bool:

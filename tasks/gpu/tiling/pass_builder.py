@@ -32,7 +32,6 @@ from .pass_prices import passes_seconds
 from .passes import BrickPass, BucketPass, JoinPass, Pass, ReorderPass, RowsPass, StreamPass
 from .products.reorders import reorder_tiles
 from .streams import Axis, stream_tiles
-from .tile_launches import TileLaunch
 from .tiling_policy import BRICK_JOIN_LOADS, TilingPolicy
 
 # A join of more cells is computed in blocks, if a launch of buckets exists for it. The second number is for joins
@@ -62,6 +61,9 @@ _STREAM_POOR_SECONDS: Final = 1e-4
 _MOST_PARTS: Final = MAX_PLACES + 8
 # Bricks that are compared at most.
 _COMPARED: Final = 16
+# Shares of the shared memory that the large inputs of a brick may take, in the order in which they are tried or
+# compared: smaller bricks leave room for more blocks on a multiprocessor.
+_BRICK_SHARES: Final = (0.75, 0.45, 0.3, 0.2, 0.1)
 
 Priced = tuple[float, list[Pass], list[int]]
 """Seconds of some passes, these, and the cells of their temporaries."""
@@ -70,8 +72,7 @@ Priced = tuple[float, list[Pass], list[int]]
 class PassBuilder:
     """Collects passes and temporaries."""
 
-    def __init__(self, lowered: Lowered, launch: TileLaunch) -> None:
-        self.launch = launch
+    def __init__(self, lowered: Lowered) -> None:
         self.semiring = lowered.semiring
         self.itemsize = lowered.semiring.itemsize
         self.inputs = len(lowered.input_cells)
@@ -118,7 +119,7 @@ class PassBuilder:
         assert stream is not None
         policy = TilingPolicy.current()
         bricks = None
-        if stream[0] > _STREAM_POOR_SECONDS and self.launch.bricks == "rules":
+        if stream[0] > _STREAM_POOR_SECONDS:
             bricks = self.priced(partial(self.bricks, axes, inputs, policy.brick_join_least_cells, sums=True))
         self.add(bricks if bricks is not None and bricks[0] < stream[0] else stream)
         return True
@@ -132,9 +133,9 @@ class PassBuilder:
         policy = TilingPolicy.current()
         axes = fused(axes)
         cells, out_cells = math.prod(a.size for a in axes), math.prod(a.size for a in axes if a.out)
-        least, wanted = least or self.brick_least, self.launch.bricks
+        least = least or self.brick_least
         enough = least * (1 if len(inputs) > FEW_INPUTS else 4)
-        if len(inputs) < 2 or wanted == "never" or (wanted == "rules" and cells < enough):
+        if len(inputs) < 2 or cells < enough:
             return False
         if out_cells < policy.brick_least_output_cells:
             several = sums or len(inputs) > FEW_INPUTS
@@ -166,12 +167,11 @@ class PassBuilder:
         bool
             Whether bricks were added.
         """
-        shares = self.launch.brick_shares
         if len(inputs) > MAX_INPUTS and compared > 1:
-            ways = brick_ways(axes, self.itemsize, shares, parts)
+            ways = brick_ways(axes, self.itemsize, _BRICK_SHARES, parts)
             return any(self.bricks_in(axes, inputs, out_cells, way.shape, way.groups) for way in ways)
         found = list[Priced]()
-        for shape in brick_shapes(axes, self.itemsize, shares, parts):
+        for shape in brick_shapes(axes, self.itemsize, _BRICK_SHARES, parts):
             groups = brick_groups(axes, shape, MAX_INPUTS, BRICK_JOIN_LOADS[0])
             if groups is None:
                 continue
@@ -368,16 +368,15 @@ class PassBuilder:
         """Add one launch that joins and eliminates, if it is worth it, and one launch that adds up its partial sums."""
         policy = TilingPolicy.current()
         cells, out_cells = math.prod(a.size for a in axes), math.prod(a.size for a in axes if a.out)
-        few, wanted = len(inputs) <= FEW_INPUTS, self.launch.buckets
-        unfit = out_cells > policy.bucket_output_cells or (few and not self.reused(axes, inputs))
-        if wanted == "never" or (wanted == "rules" and unfit):
+        few = len(inputs) <= FEW_INPUTS
+        if out_cells > policy.bucket_output_cells or (few and not self.reused(axes, inputs)):
             return False
         passes, temporaries = len(self.passes), len(self.temporaries)
         axes, inputs = self.packed(axes, inputs)
         bucket = bucket_tiles(axes, len(inputs), self.itemsize)
         crowded = bucket is None or bucket.share > (_CROWDED_SHARE / 2 if few else _CROWDED_SHARE)
         large = cells >= _CROWDED_CELLS[0] and out_cells >= _CROWDED_CELLS[1]
-        if bucket is None or (wanted == "rules" and crowded and large):
+        if bucket is None or (crowded and large):
             del self.passes[passes:], self.temporaries[temporaries:]
             return False
         table = self.output if bucket.parts == 1 else self.temporary(bucket.parts * out_cells)

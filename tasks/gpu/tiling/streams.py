@@ -77,33 +77,6 @@ class Stream:
     deep: tuple[int, int, int]
 
 
-@dataclass(frozen=True, slots=True)
-class LaunchParameters:
-    """The free parameters of a streaming launch: vectors of one thread in a tile, and a rough number of blocks."""
-
-    positions: int
-    blocks: int
-
-
-def launch_parameters(vectors: int, depth: int, unrolled: int, inputs: int, itemsize: int) -> LaunchParameters:
-    """Choose launch parameters from sizes alone: the one function that a learnt model would replace.
-
-    Parameters
-    ----------
-    vectors : int
-        Of the output.
-    depth : int
-        Eliminated states of each cell.
-    unrolled : int
-        The same where the kernel is compiled for it, otherwise 0.
-    inputs, itemsize : int
-        Tables that are read, and bytes of a value.
-    """
-    policy = TilingPolicy.current()
-    busy = vectors >= policy.stream_blocks * THREADS * 4
-    return LaunchParameters({1: 4, 2: 2, 3: 2}.get(unrolled, 1) if busy else 1, policy.stream_blocks)
-
-
 def divisor(n: int, limit: int) -> int:
     """Return the largest divisor of ``n`` up to ``limit``."""
     if n <= limit:
@@ -142,22 +115,24 @@ def stream_tiles(axes: Sequence[Axis], inputs: int, itemsize: int) -> Stream:
     kept = _by_reader(kept, gone, largest, width)
     # few eliminated states are unrolled in the kernel, which saves the loop and its offsets
     unrolled = depth if depth <= UNROLLED_STATES else 0
-    cells = math.prod(a.size for a in kept)
-    launch = launch_parameters(cells, depth, unrolled, inputs, itemsize)
-    tiles, low, cut = _cut(kept, THREADS * launch.positions, _coalescing(kept, largest, width))
+    blocks_wanted = TilingPolicy.current().stream_blocks
+    # a thread takes several vectors if the device is busy without them too
+    busy = math.prod(a.size for a in kept) >= blocks_wanted * THREADS * 4
+    positions = {1: 4, 2: 2, 3: 2}.get(unrolled, 1) if busy else 1
+    tiles, low, cut = _cut(kept, THREADS * positions, _coalescing(kept, largest, width))
     gone.sort(key=lambda a: -a.strides[largest])
     blocks, states, deep = _cut([] if unrolled else gone, DEEP_STATES, [])
     count = math.prod(a.size for a in tiles)
     return Stream(
         width=width,
         unrolled=unrolled,
-        positions=launch.positions,
+        positions=positions,
         lanes=tuple(lanes),
         vectors=vectors,
         segments=(tuple(tiles), tuple(low), tuple(blocks), tuple(states)),
         shifts=tuple(_offsets(gone, t) if unrolled else () for t in range(inputs)),
         tiles=count,
-        tiles_per_block=max(1, min(THREADS, count // launch.blocks)),
+        tiles_per_block=max(1, min(THREADS, count // blocks_wanted)),
         cut=cut,
         deep_blocks=math.prod(a.size for a in blocks),
         deep=deep,

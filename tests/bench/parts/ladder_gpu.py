@@ -49,7 +49,7 @@ def send_steps(least_cells: int) -> None:
 
 def used() -> Used:
     """Return what this process has taken on its device so far."""
-    counted = gpu.prepared_launch.cache_info()
+    counted = gpu.prepare.cache_info()
     steps = counted.hits + counted.misses
     if not steps:
         return Used(0, 0)

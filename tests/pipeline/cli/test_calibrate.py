@@ -89,6 +89,28 @@ def test_other_entries_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     assert rate_files.read("machine") == {}
 
 
+def test_launches_of_an_earlier_version_are_reported_and_not_used() -> None:
+    asked = ["plan", "grid", "--query", "partition"]
+    rate_files.write(rate_files.machine(), {"launches": None})
+    assert "tune" not in CliRunner().invoke(main, asked, catch_exceptions=False).output
+    rate_files.write(rate_files.machine(), {"launches": {"features": ["cells"]}})
+    assert "`tune` was removed in this version" in cpu.removed_launches(rate_files.machine())
+    shown = " ".join(CliRunner().invoke(main, asked, catch_exceptions=False).output.split())
+    assert "are not used: `tune` was removed in this version" in shown
+    assert "there is nothing to do instead" in shown
+    assert "are not used" in json.loads(CliRunner().invoke(main, [*asked, "--json"]).output)["plan"]["launches"]
+
+
+@pytest.mark.parametrize("arguments", [["tune"], ["tune", "--gpus", "1", "--minutes", "2"], ["tune", "--help"]])
+def test_the_removed_command_ends_with_one_sentence(arguments: list[str]) -> None:
+    ended = CliRunner().invoke(main, arguments)
+    assert ended.exit_code == 2
+    assert ended.output.count("\n") == 1
+    assert "`tune` was removed in this version" in ended.output
+    with pytest.raises(AttributeError, match="`tune` was removed in this version"):
+        _ = bucketflow.tune
+
+
 def test_a_measured_disk_is_not_measured_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     kept = disk.keep_disk_rate(tmp_path)
     monkeypatch.setattr(disk, "sampled_rate", lambda _: pytest.fail("measured again"))

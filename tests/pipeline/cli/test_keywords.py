@@ -142,7 +142,6 @@ MEANT: list[tuple[Callable[[], Any], str, str, str]] = [
     (lambda: bucketflow.conditional(PAIR, "a", givn="b"), "conditional", "givn", "given"),
     (lambda: bucketflow.circuit(PAIR, memry=1), "circuit", "memry", "memory"),
     (lambda: bucketflow.sensitivity("grid", "x0", 0, memori=1), "sensitivity", "memori", "memory"),
-    (lambda: bucketflow.tune(minute=1), "tune", "minute", "minutes"),
     (lambda: bucketflow.load_circuit(pat="a.npz"), "load_circuit", "pat", "path"),
     (lambda: bucketflow.check_circuit(PAIR, modell=PAIR), "check_circuit", "modell", "model"),
     (lambda: bucketflow.dynamic(PAIR, suffix=1), "dynamic", "suffix", "suffixes"),

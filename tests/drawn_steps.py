@@ -1,18 +1,16 @@
-"""Steps to measure: steps of plans of the bundled examples, and random steps by families of models."""
+"""Random steps by families of models, for tests and benchmarks of kernels."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from math import log2, prod
 from typing import Final
 
 import numpy as np
 
-from ...tasks.steps.lowering import SMALL_CELLS, Lowered
-from ...tasks.steps.semiring import Semiring
-from ...tasks.steps.step import Step, make_step
+from bucketflow.tasks.steps.semiring import Semiring
+from bucketflow.tasks.steps.step import Step, make_step
 
 
 @dataclass(frozen=True)
@@ -99,42 +97,3 @@ def _drawn_step(
     if cells * semiring.itemsize > most_bytes:
         return None
     return make_step(axes, tuple(range(len(scopes))), tuple(map(tuple, scopes)), output, tuple(dims), semiring)
-
-
-def example_steps(most_bytes: int) -> list[Lowered]:
-    """Return the distinct steps, larger than NumPy's small ones, of plans of the shipped examples."""
-    from ..api.solve import load, plan
-    from ..errors import BudgetError
-    from ..examples import examples
-
-    found: dict[Lowered, None] = {}
-    for each in examples():
-        model = load(each.file)
-        for query in ("optimum", "partition"):
-            if query == "partition" and model.kind == "cost":
-                continue
-            try:
-                made = plan(model, query=query, order_time=0.0)
-            except BudgetError:
-                continue
-            for step in made.steps:
-                lowered = step.lowered
-                tables = (sum(lowered.input_cells) + lowered.out_cells) * lowered.semiring.itemsize
-                if lowered.cells > SMALL_CELLS and tables <= most_bytes:
-                    found[lowered] = None
-    return list(found)
-
-
-def sampled_steps(
-    least_log2: float, largest_log2: float, seed: int, semirings: Sequence[Semiring], most_bytes: int
-) -> Iterator[Lowered]:
-    """Yield steps endlessly: one of each family in turn, and steps of the examples between them."""
-    planned = iter(example_steps(most_bytes))
-    sources = [
-        drawn_steps(family, least_log2, largest_log2, seed + number, semirings, most_bytes)
-        for number, family in enumerate(STEP_FAMILIES.values())
-    ]
-    while True:
-        for source in sources:
-            yield next(source).lowered
-            yield from islice(planned, 1)

@@ -1,1 +1,0 @@
-"""Launches learnt on this machine: steps are drawn and measured, regressions fitted and compared, the best one kept."""
