@@ -95,7 +95,7 @@ def marginals(
         found = _propagated(question, chosen, report)
     if not derivatives:
         return found
-    from .sensitivity import derivatives_of
+    from .derivatives import derivatives_of
 
     # the run directory holds the first propagation only
     again = chosen.without_folder()

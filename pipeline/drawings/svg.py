@@ -1,4 +1,4 @@
-"""Drawings as SVG: the only writer of it. They follow a dark page, and say in words what they show. Pure.
+"""Drawings as SVG: the only writer of it. They follow a dark page, and say in words what they show.
 
 CairoSVG, from the extra ``draw``, writes a drawing as PNG or PDF.
 """

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 import bucketflow
 from bucketflow import Model, ModelError
 from bucketflow.pipeline.answering.question import question_of
-from bucketflow.pipeline.api import sensitivity as derivatives
-from bucketflow.pipeline.api.sensitivity import multipliers
+from bucketflow.pipeline.api import derivatives
+from bucketflow.pipeline.api.derivatives import multipliers
 from bucketflow.pipeline.cli.main import main
 from bucketflow.pipeline.machine.resources import Resources
 from bucketflow.pipeline.options import Options
