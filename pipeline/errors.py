@@ -157,6 +157,10 @@ def meant(wrong: object, known: Iterable[str]) -> str:
     return f"; did you mean {words[near[0]]!r}?" if near else ""
 
 
+#: Names that a message lists; then it says how many more there are.
+MOST_NAMED = 8
+
+
 def listed(words: Sequence[str]) -> str:
     """Return words as a sentence lists them: ``a, b and c``."""
     return " and ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))

@@ -17,7 +17,7 @@ from ..local_paths import local_path
 from ..models.frames import Tabled, need_pyarrow
 from ..models.model import Model
 from ..written_files import whole_file, whole_text
-from .format_policy import FormatPolicy
+from .format_policy import WRITTEN_ENTRIES, FormatPolicy
 from .read import evidence_of
 from .text.source import read_json
 
@@ -84,9 +84,6 @@ def _stored_assignment(path: str) -> dict[str, Any]:
 
 _PARQUET: Final = ".parquet"
 
-# Draws that become Python's own numbers at a time.
-_ROWS: Final = 1 << 12
-
 
 def write_rows(model: Model, blocks: Iterable[NDArray[Any]], path: str | PathLike[str]) -> None:
     """Write states of a model's own variables to ``.csv``, ``.jsonl`` or, with pyarrow, ``.parquet``.
@@ -106,7 +103,7 @@ def write_rows(model: Model, blocks: Iterable[NDArray[Any]], path: str | PathLik
         If the ending is another one, pyarrow is missing, or the file cannot be written.
     """
     suffix = checked_ending(path)
-    rows = FormatPolicy.current().row_group if suffix == _PARQUET else _ROWS
+    rows = FormatPolicy.current().row_group if suffix == _PARQUET else WRITTEN_ENTRIES
     some = (block[start : start + rows] for block in blocks for start in range(0, len(block), rows))
     if suffix == _PARQUET:
         with whole_file(path) as partial, writing(path):

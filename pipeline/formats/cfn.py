@@ -27,7 +27,7 @@ from .decimal_costs import (
     scaled,
     scaled_bound,
 )
-from .format_policy import DECIMAL_BYTES
+from .format_policy import STATE_BYTES
 from .global_functions.decomposition import Decomposition, GlobalFunctionError, NestedNetwork, add_nested
 from .global_functions.global_kinds import COMPARISONS, KINDS
 from .global_functions.global_params import costs_of, with_stored
@@ -64,7 +64,7 @@ def read_cfn(source: Source) -> Model:
     """
     if b"#" in source.data or b"//" in source.data:
         source.blank(_COMMENT)
-    tokens = Tokens(source, TOKEN, DECIMAL_BYTES)
+    tokens = Tokens(source, TOKEN, STATE_BYTES)
     reader = Reader(tokens)
     reader.sections()
     read = _functions(reader)

@@ -7,15 +7,18 @@ from typing import Final
 from ...tasks.steps.light_dataclass import dataclass
 from ...tasks.steps.policy import Policy
 
-#: Bytes that a reader needs for a word (a str and its place in a list), a number, a Decimal, and a value of a domain
+#: Bytes that a reader needs for a word or a number with its place in a list, and for a Decimal or a value of a domain
 #: with its name. Readers check them against the allowance before they use the memory.
-WORD_BYTES, NUMBER_BYTES, DECIMAL_BYTES, STATE_BYTES = 64, 48, 136, 96
-#: For a tuple, an object with its name (a variable, a term, a person), a function without its table, an XML element.
-ENTRY_BYTES, OBJECT_BYTES, FUNCTION_BYTES, ELEMENT_BYTES = 256, 512, 640, 1024
+WORD_BYTES, STATE_BYTES = 64, 136
+#: For a tuple or a part of YAML, an object with its name (a variable, a term, a function without its table), and an XML
+#: element.
+ENTRY_BYTES, OBJECT_BYTES, ELEMENT_BYTES = 320, 640, 1024
 # Most levels of lists or blocks inside each other in a file of nested text.
 MOST_LEVELS: Final = 32
 # Entries of a function that are Python's own numbers at the same time.
 WRITTEN_ENTRIES: Final = 1 << 14
+# States or entries that a file may have without writing each of them.
+UNWRITTEN: Final = 1 << 20
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from functools import cached_property
 
 from ...cluster.memory import default_memory_bytes
 from ...tasks.steps.light_dataclass import dataclass
+from ...tasks.steps.number_limits import CELL_BYTES
 from ..errors import BudgetError, DeadlineError, FormatError, ModelError, format_bytes, shorten
 from ..examples import file_or_example
 from ..models.dcop import Dcop, model_of, with_agents
@@ -121,9 +122,6 @@ def variables_of(model: Model, given: str | os.PathLike[str] | Iterable[str]) ->
 
 __all__ = ["given_model", "load", "load_any", "load_dcop", "load_evidence", "load_named", "variables_of"]
 
-# Bytes of a state in a few integer arrays, for any query.
-_STATE_BYTES = 32
-
 
 def load(
     path: str | os.PathLike[str],
@@ -228,7 +226,7 @@ def _check_states(source: Source, model: Model) -> None:
         If they do not.
     """
     allowed, largest = source.allowance.memory, max(model.dims, default=0)
-    needed = _STATE_BYTES * sum(model.dims)
+    needed = 4 * CELL_BYTES * sum(model.dims)
     if needed > allowed:
         raise BudgetError(
             f"{source.path}: its domains of up to {largest} states need {format_bytes(needed)} of memory, allowed "

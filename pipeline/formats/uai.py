@@ -18,12 +18,11 @@ from ...tasks.steps.number_limits import LARGEST_EXPONENT
 from ..errors import BudgetError, FormatError, ModelError
 from ..models.bayesian_networks import network_fault
 from ..models.checks import fitting
-from ..models.function import Function, compact, dense_function, many_functions
+from ..models.function import FEW, Function, compact, dense_function, many_functions
 from ..models.model import Kind, Model
 from .bayesian.network_draft import Refuse, checked_product
 from .text.source import BLOCK_COMMENT, Source, check_deadline
 from .text.tables import (
-    JOINT_FUNCTIONS,
     MAX_AXES,
     cell_count,
     every_entry,
@@ -136,7 +135,7 @@ def read_uai(source: Source) -> Model:
     network = _Network(tokens, kind, dims, n_functions, logs)
     taken = tokens.allowance.taken
     read = None
-    if not agrum and n_functions >= JOINT_FUNCTIONS:
+    if not agrum and n_functions >= FEW:
         with suppress(BudgetError, ValueError):
             read = _joint_tables(network)
     if read is None:

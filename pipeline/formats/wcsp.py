@@ -15,16 +15,15 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ...tasks.steps.number_limits import LARGEST_INT32
+from ...tasks.steps.number_limits import CELL_BYTES, LARGEST_INT32
 from ..errors import BudgetError, FormatError, ModelError, printable, shorten
 from ..models.checks import fitting
-from ..models.function import FORBIDDEN, Function, greatest_costs, many_functions, state_dtype
+from ..models.function import FEW, FORBIDDEN, Function, greatest_costs, many_functions, state_dtype
 from ..models.model import Model
 from .format_policy import FormatPolicy
 from .global_functions.decomposition import Decomposition, GlobalFunctionError
 from .text.source import Source, check_deadline
 from .text.tables import (
-    JOINT_FUNCTIONS,
     MAX_AXES,
     first_bad_state,
     read_domains,
@@ -40,8 +39,6 @@ from .text.written_words import LONGEST_NAME, WrittenFile, blocks
 _MOST_CELLS: Final = float(1 << 62)
 # Domain sizes from which on states need more bytes.
 _STATE_LIMITS: Final = (1 << 8, 1 << 16)
-# A few integers for each number of the file.
-_BYTES_FOR_NOW: Final = 40
 
 
 @dataclass(frozen=True, eq=False)
@@ -181,7 +178,7 @@ class TableBuilder:
         """
         arity = scopes.shape[1]
         length = count * (arity + 1)
-        self.tokens.allowance.take(0, f"tables of {count} tuples", for_now=_BYTES_FOR_NOW * length * len(at))
+        self.tokens.allowance.take(0, f"tables of {count} tuples", for_now=5 * CELL_BYTES * length * len(at))
         cells = sizes.prod(axis=1, dtype=np.float64)
         if len(at) == 1:
             listed = self.numbers[int(at[0]) + 2 : int(at[0]) + 2 + length]
@@ -488,7 +485,7 @@ def _read_network(tokens: Tokens, at: int, depth: int = 0) -> _WcspReader:
     top = tokens.integer(at + 4, "the top cost", 0)
     reader = _WcspReader(tokens, read_domains(tokens, at + 5, n_vars, signed=True), top, at + 5 + n_vars, depth)
     start, taken = reader.at, tokens.allowance.taken
-    if n_functions < JOINT_FUNCTIONS or not reader.functions_together(n_functions):
+    if n_functions < FEW or not reader.functions_together(n_functions):
         tokens.allowance.taken = taken
         reader = _WcspReader(tokens, reader.dims, top, start, depth)
         for _ in range(n_functions):

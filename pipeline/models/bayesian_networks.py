@@ -13,17 +13,14 @@ from numpy.typing import NDArray
 
 from ...tasks.rows.keys import Keys
 from ...tasks.steps.light_dataclass import dataclass
-from ..errors import ModelError, shorten
-from .function import Function, joined, runs
+from ..errors import MOST_NAMED, ModelError, shorten
+from .function import JOINT_CELLS, Function, joined, runs
 
-# Values of small functions are added together, in one array of about this many cells.
-_SUMMED_CELLS: Final = 1 << 16
 # Rows are added by number where their numbers reach at most this many times the rows, and sorted elsewhere.
 _NUMBERED_ROWS_RATIO: Final = 8
 
 # Rows sum to 1 within a millionth, as floats add it up.
 EVEN = 1e-6 + 1e-12
-_SHOWN = 8
 
 Numbers = NDArray[np.float64]
 States = Sequence[Sequence[str] | None]
@@ -122,8 +119,8 @@ def cycle_fault(functions: Sequence[Function], names: Sequence[str]) -> Fault | 
     if not cycle:
         return None
     shown = [shorten(names[v]) for v in cycle]
-    if len(shown) > _SHOWN:
-        shown = [*shown[: _SHOWN - 2], "…", shown[-1]]
+    if len(shown) > MOST_NAMED:
+        shown = [*shown[: MOST_NAMED - 2], "…", shown[-1]]
     at = next(f for f, function in enumerate(functions) if function.child == cycle[-1])
     return Fault(at, "no cycle", f"the cycle {' → '.join(shown)}")
 
@@ -225,10 +222,10 @@ def spread_of(functions: Sequence[Function], dims: Sequence[int]) -> SumSpread:
 def _parts(functions: Sequence[Function], those: list[int]) -> Iterator[list[int]]:
     """Cut the numbers of functions into parts that are small together."""
     sizes = [functions[f].values.size for f in those]
-    if sum(sizes) <= _SUMMED_CELLS:
+    if sum(sizes) <= JOINT_CELLS:
         yield those
         return
-    for part in runs(np.arange(len(those)), np.array(sizes), _SUMMED_CELLS):
+    for part in runs(np.arange(len(those)), np.array(sizes), JOINT_CELLS):
         yield [those[k] for k in part.tolist()]
 
 

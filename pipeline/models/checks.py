@@ -5,16 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from operator import index
-from typing import Any, Final, Literal, cast, get_args
+from typing import Any, Literal, cast, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import ModelError, meant
-from .function import Function
-
-# Functions of fewer cells are checked together, in one array.
-_CHECKED_CELLS: Final = 1 << 12
+from .function import SMALL_CELLS, Function
 
 Kind = Literal["cost", "markov", "bayes"]
 
@@ -267,8 +264,8 @@ def _converted(k: int, function: Function, dtype: np.dtype[Any]) -> Function:
 
 
 def _check_probabilities(functions: Sequence[Function]) -> None:
-    small = [f.values.reshape(-1) for f in functions if f.values.size < _CHECKED_CELLS]
-    large = [f.values for f in functions if f.values.size >= _CHECKED_CELLS]
+    small = [f.values.reshape(-1) for f in functions if f.values.size <= SMALL_CELLS]
+    large = [f.values for f in functions if f.values.size > SMALL_CELLS]
     defaults = [f.default for f in functions if f.rows is not None]
     if all(map(_are_probabilities, [np.concatenate([np.zeros(0), *small]), *large, np.array(defaults, dtype=float)])):
         return

@@ -14,7 +14,7 @@ from .checks import first_again
 from .model import Model, checked_model
 
 # No file means more digits, and what is written is as long as that.
-_AMOUNT_DIGITS = 40
+AMOUNT_DIGITS = 40
 
 
 def amount_fault(amount: Decimal) -> str | None:
@@ -22,8 +22,8 @@ def amount_fault(amount: Decimal) -> str | None:
     if not amount.is_finite() or amount < 0:
         return "a number of at least 0"
     _, digits, exponent = amount.as_tuple()
-    long = max(len(digits), abs(int(exponent))) > _AMOUNT_DIGITS
-    return f"a number of at most {_AMOUNT_DIGITS} digits" if long else None
+    long = max(len(digits), abs(int(exponent))) > AMOUNT_DIGITS
+    return f"a number of at most {AMOUNT_DIGITS} digits" if long else None
 
 
 @public

@@ -14,7 +14,7 @@ from typing import Any
 from ...cluster.version import install_hint
 from ...tasks.steps.light_dataclass import dataclass
 from ..drawings.shown import Shown
-from ..errors import ModelError, printable, shown_number
+from ..errors import MOST_NAMED, ModelError, printable, shown_number
 from ..public_names import public
 
 
@@ -77,10 +77,6 @@ class Tabled(Answered):
         return pandas.DataFrame(rows, columns=list(headings))
 
 
-# Functions that forbid an assignment which are named on one line.
-_NAMED = 5
-
-
 @public
 @dataclass(frozen=True, repr=False)
 class Evaluation(Shown, Answered):
@@ -132,7 +128,7 @@ class Evaluation(Shown, Answered):
             rows.append(("value", str(self.value)))
         if self.possible and self.log10 is not None:
             rows.append(("log10", shown_number(self.log10)))
-        named = ["{" + ", ".join(map(printable, names)) + "}" for names in self.forbidden_by[:_NAMED]]
+        named = ["{" + ", ".join(map(printable, names)) + "}" for names in self.forbidden_by[:MOST_NAMED]]
         if more := len(self.forbidden_by) - len(named):
             named.append(f"and {more:,} more")
         return rows + ([("by", " ".join(named))] if named else []) + self._top_rows()

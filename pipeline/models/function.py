@@ -24,20 +24,19 @@ from ..public_names import public
 
 # Dense tables of at least this many cells may be kept by rows.
 _ROWS_LEAST_CELLS: Final = 1 << 16
-# Functions are stored as rows if the rows need at most 1 / ``rows_part`` of the dense memory.
-_ROWS_PART: Final = 4
+# Functions are stored as rows if the rows need at most 1 / ``ROWS_PART`` of the dense memory.
+ROWS_PART: Final = 4
 # At most this many rows are compared one by one, more are sorted.
 _COMPARED_ROWS: Final = 64
-# Fewer functions are read one by one.
-_SINGLE_FUNCTIONS: Final = 8
-# Functions of at most this many cells are read together.
-_JOINT_FUNCTION_CELLS: Final = 1 << 12
-# Cells that are read together.
-_JOINT_CELLS: Final = 1 << 16
+#: Fewer functions, numbers or assignments are handled one by one, because NumPy takes longer to look through arrays.
+FEW: Final = 16
+#: Cells of small functions that are handled together, in one array; and the cells of a small function, at most.
+JOINT_CELLS: Final = 1 << 16
+SMALL_CELLS: Final = JOINT_CELLS // FEW
 
 # A stored cost of at least this is forbidden whatever the top.
-FORBIDDEN = 1 << 62
-_SMALLEST = -(1 << 63)
+FORBIDDEN = FAR_INTEGER
+_SMALLEST = -2 * FAR_INTEGER
 
 
 @public
@@ -202,7 +201,7 @@ def highest_costs(functions: Sequence[Function]) -> list[int]:
 def know_positive(functions: Iterable[Function]) -> None:
     """Compute :attr:`Function.positive` of the functions that do not have it yet, if there are several."""
     unknown = [function for function in functions if "positive" not in vars(function)]
-    if len(unknown) < _SINGLE_FUNCTIONS:
+    if len(unknown) < FEW:
         return
     least = _reduced(np.minimum, unknown, math.inf, lambda values, *_: np.where(values > 0, values, math.inf))
     most = _reduced(np.maximum, unknown, 0.0, lambda values, *_: values)
@@ -230,9 +229,9 @@ def _reduced(
         return []
     sizes = np.array([function.values.size for function in functions])
     found = np.full(len(functions), nothing)
-    small = np.flatnonzero((sizes > 0) & (sizes <= _JOINT_FUNCTION_CELLS))
-    large = np.flatnonzero(sizes > _JOINT_FUNCTION_CELLS)
-    for some in (*large[:, np.newaxis], *runs(small, sizes, _JOINT_CELLS)):
+    small = np.flatnonzero((sizes > 0) & (sizes <= SMALL_CELLS))
+    large = np.flatnonzero(sizes > SMALL_CELLS)
+    for some in (*large[:, np.newaxis], *runs(small, sizes, JOINT_CELLS)):
         parts, counts = [functions[f].values for f in some.tolist()], sizes[some]
         values = joined(parts) if len(parts) > 1 else parts[0].reshape(-1)
         found[some] = reduce.reduceat(seen(values, some, counts), counts.cumsum() - counts)
@@ -301,7 +300,7 @@ def compact(function: Function) -> Function:
         return function
     dtype = state_dtype(values.shape)
     row_bytes = values.ndim * dtype.itemsize + 8
-    if _ROWS_PART * row_bytes * np.count_nonzero(values) > values.nbytes:
+    if ROWS_PART * row_bytes * np.count_nonzero(values) > values.nbytes:
         return function
     flat = np.flatnonzero(values)
     rows = np.empty((len(flat), values.ndim), dtype)

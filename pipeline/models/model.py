@@ -8,7 +8,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from decimal import Decimal
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -29,9 +29,9 @@ from .checks import (
     unknown_variable,
 )
 from .frames import Evaluation
+from .function import FEW, Scopes, know_positive, least_costs, stored_costs
 from .function import FORBIDDEN as FORBIDDEN
 from .function import Function as Function
-from .function import Scopes, know_positive, least_costs, stored_costs
 from .function import dense_function as dense_function
 from .function import row_function as row_function
 from .hidden_variables import completed
@@ -39,9 +39,6 @@ from .state_names import StateNames
 
 if TYPE_CHECKING:
     from ..drawings.svg import Svg
-
-# Fewer functions are evaluated one by one.
-_SINGLE_EVALUATIONS: Final = 32
 
 
 @dataclass(frozen=True)
@@ -563,6 +560,6 @@ class Model(ShortDir):
 
     def _values_at(self, assignment: Sequence[int]) -> list[Any]:
         """Return the value of each function at a full assignment."""
-        if len(self.functions) < _SINGLE_EVALUATIONS:
+        if len(self.functions) < FEW:
             return [f.at([assignment[v] for v in f.scope]) for f in self.functions]
         return self.scopes.values_at(self.functions, assignment)

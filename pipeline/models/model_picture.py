@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
 from ..drawings.network_layouts import Edge
 from ..drawings.network_picture import NetworkNode
+from ..errors import MOST_NAMED
 from .function import Function
-
-# Variables of a function that pictures name.
-_NAMED_SCOPE: Final = 8
 
 
 def variable_node(key: str, name: str, labels: Sequence[str], table: Any, seen: str | None) -> NetworkNode:
@@ -51,7 +49,7 @@ def function_nodes(functions: Sequence[Function], names: Sequence[str]) -> tuple
         if len(scope) == 2:
             edges[scope[0], scope[1]] = None
         elif len(scope) > 2:
-            over = ", ".join(names[v] for v in function.scope[:_NAMED_SCOPE] if v < len(names))
+            over = ", ".join(names[v] for v in function.scope[:MOST_NAMED] if v < len(names))
             nodes.append(NetworkNode(f"f{k}", "", "function", text=f"function {k} over {over}"))
             edges |= dict.fromkeys((v, f"f{k}") for v in scope)
     return nodes, list(edges)

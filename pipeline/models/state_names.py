@@ -18,14 +18,13 @@ from typing import Any
 
 import numpy as np
 
+from ..drawings.display_policy import LISTED_MEMBERS
 from ..errors import ModelError, meant, shorten
 
 _INTEGER = re.compile(r"-?(0|[1-9]\d{0,299})", re.ASCII)
 _NUMBER_TEXT = re.compile(r"\s*[+-]?\d{1,300}(\.0*)?\s*", re.ASCII)
 # Types whose values may be an index; Decimal is no Real to Python.
 _NUMBERS: tuple[type, ...] = (Real, Decimal)
-# Labels that a message lists; domains may have thousands.
-_LISTED = 20
 
 
 class TypedLabel(str):
@@ -166,16 +165,16 @@ class StateNames:
         shown = shorten(repr(state))
         if self.labels is None:
             return ModelError(f"variable {self.name!r} has no state {shown}; its states are 0..{self.size - 1}")
-        more = "" if self.size <= _LISTED else f" and {self.size - _LISTED} more"
+        more = "" if self.size <= LISTED_MEMBERS else f" and {self.size - LISTED_MEMBERS} more"
         if isinstance(state, _NUMBERS) and type(state) is not bool and state in self.numbers:
             return ModelError(
                 f"the number {shown} may be a label or an index of variable {self.name!r}; give a label as a text, one "
-                f"of {', '.join(map(repr, map(str, self.labels[:_LISTED])))}{more}"
+                f"of {', '.join(map(repr, map(str, self.labels[:LISTED_MEMBERS])))}{more}"
             )
         hint = meant(state, self.labels) if isinstance(state, str) else ""
         if self.are_values and (isinstance(state, _NUMBERS) or _NUMBER_TEXT.fullmatch(str(state))):
             hint = hint or "; the labels are numbers, so that a number is not an index"
-        known = ", ".join(map(str, self.labels[:_LISTED])) + more
+        known = ", ".join(map(str, self.labels[:LISTED_MEMBERS])) + more
         return ModelError(f"variable {self.name!r} has no state {shown}; its states are {known}{hint}")
 
 

@@ -13,11 +13,10 @@ import numpy as np
 
 from ...errors import FormatError, json_fault, shorten
 from ...models.model import Model
+from ..format_policy import UNWRITTEN
 from ..text.source import BINARY, JSON_BYTES, Source
 from .network_draft import NetworkDraft, ParentChain, capped_sum, noisy_extreme
 
-_LENGTH_BYTES = 8
-_MOST_STATES = 1 << 20
 _NODE = re.compile(r"(?P<name>[^\[{]+)(?:\[(?P<range>[^\]]*)\]|\{(?P<labels>.*)\})?", re.DOTALL)
 
 Draft = NetworkDraft[str]
@@ -80,9 +79,9 @@ def _unpacked(source: Source) -> Any:
     """Return the MessagePack content of a file, which follows its length in eight bytes."""
     msgpack = import_module("msgpack")
     try:
-        if int.from_bytes(source.data[:_LENGTH_BYTES], "little") != len(source.data) - _LENGTH_BYTES:
+        if int.from_bytes(source.data[:8], "little") != len(source.data) - 8:
             raise ValueError("another length than it says")
-        return msgpack.unpackb(bytes(source.data[_LENGTH_BYTES:]))
+        return msgpack.unpackb(bytes(source.data[8:]))
     except (ValueError, TypeError, RecursionError) as error:
         what = "a network of aGrUM as it packs it"
         found = "text that is not UTF-8" if isinstance(error, UnicodeDecodeError) else str(error) or "other content"
@@ -114,7 +113,7 @@ def _labels(limits: str | None, labels: str | None) -> Iterator[str]:
     words = [word.strip() for word in ("2" if limits is None else limits).split(",")]
     if len(words) <= 2:
         low, high = (0, int(words[0]) - 1) if len(words) == 1 else (int(words[0]), int(words[1]))
-        if high - low >= _MOST_STATES:
+        if high - low >= UNWRITTEN:
             raise ValueError
         yield from map(str, range(low, high + 1))
         return

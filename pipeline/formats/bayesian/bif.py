@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ...errors import shorten
 from ...models.model import Function, Model
-from ..format_policy import NUMBER_BYTES
+from ..format_policy import WORD_BYTES
 from ..text.source import Source
 from ..text.tables import full_table
 from ..text.tokens import Tokens
@@ -255,7 +255,7 @@ def read_bif(source: Source) -> Model:
     """
     if b"//" in source.data or b"/*" in source.data:
         source.blank(_COMMENT)
-    tokens = Tokens(source, _TOKEN, NUMBER_BYTES)
+    tokens = Tokens(source, _TOKEN, WORD_BYTES)
     reader = BifReader(tokens)
     blocks: list[int] = []
     name, at = "", 0
@@ -393,7 +393,7 @@ def read_dsc(source: Source) -> Model:
     """
     if b"//" in source.data:
         source.blank(_DSC_COMMENT)
-    tokens = Tokens(source, _DSC_TOKEN, NUMBER_BYTES)
+    tokens = Tokens(source, _DSC_TOKEN, WORD_BYTES)
     reader, blocks = _DscReader(tokens), [0][:0]
     if tokens.items[:2] != ["belief", "network"]:
         raise tokens.fail(0, "'belief network'")

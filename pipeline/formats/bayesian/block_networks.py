@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from ...errors import shorten
 from ...models.model import Model
-from ..format_policy import MOST_LEVELS, NUMBER_BYTES
+from ..format_policy import MOST_LEVELS, WORD_BYTES
 from ..text.source import Source
 from ..text.tokens import Tokens
 from .network_draft import NetworkDraft, strength_ordered
@@ -146,7 +146,7 @@ def _unquoted(word: str) -> str:
 def _reader(source: Source) -> _BlockReader:
     if b"//" in source.data:
         source.blank(_COMMENT)
-    tokens = Tokens(source, _TOKEN, NUMBER_BYTES)
+    tokens = Tokens(source, _TOKEN, WORD_BYTES)
     return _BlockReader(tokens, NetworkDraft(source, lambda at, *what: tokens.fail(at, *what)))
 
 

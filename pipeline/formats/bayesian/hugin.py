@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import FormatError, shorten
 from ...models.model import Function, Model
-from ..format_policy import NUMBER_BYTES
+from ..format_policy import UNWRITTEN, WORD_BYTES
 from ..text.source import Source
 from ..text.tables import cell_count, full_table
 from ..text.tokens import Tokens
 from .network_draft import checked, listed, passed_over
-
-# A potential without data is uniform; it may not claim more entries than this.
-_UNIFORM_CELLS: Final = 1 << 20
 
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[(){};=|]|[^\s(){};=|"]+|"', re.DOTALL)
 _COMMENT = re.compile(rb'("(?:[^"\\]|\\.)*")|%[^\n]*', re.DOTALL)
@@ -178,8 +174,8 @@ class _HuginReader:
     def _uniform(self, at: int, cells: int, width: int) -> NDArray[np.float64]:
         self.uniform.append(self.tokens.peek(at + 2))
         self.uniform_cells += cells
-        if self.uniform_cells > _UNIFORM_CELLS:
-            expected = f"at most {_UNIFORM_CELLS} entries in potentials without data"
+        if self.uniform_cells > UNWRITTEN:
+            expected = f"at most {UNWRITTEN} entries in potentials without data"
             raise self.tokens.fail(at, expected, f"{self.uniform_cells} entries")
         return np.full(cells, 1 / width)
 
@@ -203,7 +199,7 @@ def read_hugin(source: Source) -> Model:
     """
     if b"%" in source.data:
         source.blank(_COMMENT)
-    tokens = Tokens(source, _TOKEN, NUMBER_BYTES)
+    tokens = Tokens(source, _TOKEN, WORD_BYTES)
     reader = _HuginReader(tokens)
     if tokens.peek(0) not in ("net", "class"):
         raise tokens.fail(0, "'net' or 'class'")

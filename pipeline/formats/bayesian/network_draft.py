@@ -22,7 +22,7 @@ from typing import Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import FormatError, printable, shorten
+from ...errors import MOST_NAMED, FormatError, printable, shorten
 from ...models.bayesian_networks import (
     EVEN,
     MOST_ROUNDED,
@@ -148,7 +148,6 @@ def capped_sum(scope: Sequence[int], amounts: Sequence[Sequence[int]], size: int
 Refuse = Callable[[int | None, str, str], FormatError]
 """Builds the error at a function, or at a missing function (None), from the expected and the found content."""
 
-_SHOWN, _NAMED = 3, 8
 _NAME = re.compile(r"[\w-]+")
 # Properties of JavaBayes that make a set of networks of one.
 _DENSITIES = ("constant-density-ratio", "constant-density-bounded")
@@ -319,15 +318,15 @@ def passed_over(what: Iterable[str]) -> tuple[str, ...]:
     names = [*dict.fromkeys(what)]
     if not names:
         return ()
-    shown = ", ".join(printable(name, 30) for name in names[:_NAMED])
-    more = f", and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    shown = ", ".join(printable(name, 30) for name in names[:MOST_NAMED])
+    more = f", and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
     return (f"ignored, because no answer depends on it: {shown}{more}",)
 
 
 def listed(names: Sequence[str]) -> str:
     """Return names of variables, or how many there are and the first of them."""
-    shown = ", ".join(printable(name, 30) for name in names[:_SHOWN])
-    return shown if len(names) <= _SHOWN else f"{len(names)} variables ({shown}, …)"
+    shown = ", ".join(printable(name, 30) for name in names[:MOST_NAMED])
+    return shown if len(names) <= MOST_NAMED else f"{len(names)} variables ({shown}, …)"
 
 
 def _interval(spread: SumSpread) -> str:

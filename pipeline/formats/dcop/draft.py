@@ -27,12 +27,12 @@ from ..decimal_costs import (
     scaled_array,
     scaled_bound,
 )
-from ..format_policy import DECIMAL_BYTES, ELEMENT_BYTES, OBJECT_BYTES, STATE_BYTES
+from ..format_policy import ELEMENT_BYTES, OBJECT_BYTES, STATE_BYTES
 from ..text.source import Source
 from ..text.tables import MAX_AXES, cell_count, tuple_table
 
 # Most parts of expressions that are evaluated on columns; more would take minutes.
-_EXPRESSION_WORK: Final = 1 << 36
+EXPRESSION_WORK: Final = 1 << 36
 # A part that Python evaluates takes as long as this many.
 _PYTHON_WORK: Final = 32
 
@@ -149,14 +149,14 @@ class Draft:
         if dense and len(scope) > MAX_AXES:
             raise self.fail(line, f"a function of at most {MAX_AXES} variables", f"one of {len(scope)}")
         cells = cell_count(scope, self.dims) if dense else count
-        self.source.allowance.take((8 + 4 * len(scope)) * cells, f"a table of {cells} costs", DECIMAL_BYTES * cells)
+        self.source.allowance.take((8 + 4 * len(scope)) * cells, f"a table of {cells} costs", STATE_BYTES * cells)
 
     def take_work(self, line: int, count: int, parts: int, *, python: bool = False) -> None:
         """Count the work of an expression with ``parts`` parts that will be evaluated ``count`` times."""
         unit = _PYTHON_WORK if python else 1
         self.work += count * parts * unit
-        if self.work > _EXPRESSION_WORK:
-            most = f"expressions that evaluate at most {format_count(_EXPRESSION_WORK // unit)} parts in all"
+        if self.work > EXPRESSION_WORK:
+            most = f"expressions that evaluate at most {format_count(EXPRESSION_WORK // unit)} parts in all"
             raise self.fail(line, most, f"one of {format_count(parts)} parts for {format_count(count)} assignments")
 
     def dcop(self) -> Dcop:

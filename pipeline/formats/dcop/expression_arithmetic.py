@@ -10,6 +10,7 @@ from decimal import Decimal
 from typing import Any
 
 from ...errors import shorten
+from ...models.dcop import AMOUNT_DIGITS
 
 Value = Any
 """Values of literals and variables: int, float, bool, str, or a tuple of them."""
@@ -18,14 +19,12 @@ DECIMALS = 9
 """Decimals to which costs are rounded that are computed with decimals."""
 
 _MAX_BITS = 1024
-_MAX_LETTERS = 256
+MAX_LETTERS = 256
 MAX_EXPONENT = 64
 MAX_LENGTH = 10_000
 """Characters of an expression."""
 MAX_DEPTH = 150
 """Levels of an expression."""
-_MAX_DIGITS = 30
-_MAX_NUMERAL = 40
 
 
 class ExpressionError(Exception):
@@ -48,8 +47,8 @@ def bounded(value: Value) -> Value:
     """Return a value of a kind and size that may be computed with; the size of tuples is known before they are made."""
     if isinstance(value, int) and value.bit_length() > _MAX_BITS:
         raise ExpressionError(f"an integer of more than {_MAX_BITS} bits")
-    if isinstance(value, str) and len(value) > _MAX_LETTERS:
-        raise ExpressionError(f"a text of more than {_MAX_LETTERS} characters")
+    if isinstance(value, str) and len(value) > MAX_LETTERS:
+        raise ExpressionError(f"a text of more than {MAX_LETTERS} characters")
     if isinstance(value, bool | int | float | str | tuple):
         return value
     raise ExpressionError(f"a value of type {type(value).__name__}")
@@ -65,14 +64,14 @@ def _power(base: Value, exponent: Value) -> Value:
 
 
 def _round(value: Value, digits: Value = None) -> Value:
-    if digits is not None and not (type(digits) is int and abs(digits) <= _MAX_DIGITS):
+    if digits is not None and not (type(digits) is int and abs(digits) <= AMOUNT_DIGITS):
         raise ExpressionError(f"a number rounded to {shown(digits)} digits")
     return round(number(value)) if digits is None else round(number(value), digits)
 
 
 def _converted(kind: Callable[[Value], Value]) -> Callable[[Value], Value]:
     def convert(value: Value) -> Value:
-        if isinstance(value, str) and len(value) > _MAX_NUMERAL:
+        if isinstance(value, str) and len(value) > AMOUNT_DIGITS:
             raise ExpressionError("a number of too many digits")
         return kind(value)
 

@@ -12,22 +12,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import FormatError, format_count, shorten
+from ...models.function import ROWS_PART
 from ...models.model import FORBIDDEN
 from ..decimal_costs import Number
 from ..format_policy import FormatPolicy
 from ..text.source import check_deadline
 from ..text.tables import MAX_AXES, cell_count
 from ..text.xml import Element
-from .draft import Draft, Given
+from .draft import EXPRESSION_WORK, Draft, Given
 from .expression_arithmetic import ExpressionError
 from .functional_expressions import ExpressionTerm, Range, parse_functional
 
-# Most parts of predicates that are evaluated; more would take ten seconds or longer.
-_PREDICATE_WORK: Final = 1 << 32
+# Most parts of the predicates of one constraint that are evaluated; more would take ten seconds or longer.
+_PREDICATE_WORK: Final = EXPRESSION_WORK >> 4
 # Assignments of the sample that tells whether a predicate holds rarely.
 _PREDICATE_SAMPLE: Final = 4096
-# Rows are kept where they are at most one part in this many of all assignments.
-_PREDICATE_ROWS_PART: Final = 8
 
 _INTEGER = re.compile(r"[+-]?\d{1,18}")
 
@@ -154,17 +153,16 @@ def _numbers(draft: Draft, element: Element, name: str) -> NDArray[np.int64]:
 def _table(name: str, bound: _Bound, scope: tuple[int, ...], dims: Sequence[int], draft: Draft) -> Given:
     policy = FormatPolicy.current()
     count = cell_count(range(len(dims)), dims)
-    default, listed = 0, count
+    default, listed, row_bytes = 0, count, 8 + 4 * len(scope)
     if count > policy.predicate_cells:
         sample = np.arange(_PREDICATE_SAMPLE, dtype=np.int64) * (count // _PREDICATE_SAMPLE)
         seen, often = np.unique(bound.costs(sample, dims), return_counts=True)
         default = int(seen[often.argmax()])
         listed = sum(int((costs != default).sum()) for _, costs in _blocks(bound, dims, count))
-    if (count <= policy.predicate_cells or listed * _PREDICATE_ROWS_PART > count) and len(scope) <= MAX_AXES:
+    if (count <= policy.predicate_cells or ROWS_PART * row_bytes * listed > 8 * count) and len(scope) <= MAX_AXES:
         draft.source.allowance.take(8 * count, f"a table of {count} costs", for_now=16 * count)
         dense = np.concatenate([costs for _, costs in _blocks(bound, dims, count)])
         return Given(name, bound.line, scope, dense)
-    row_bytes = 8 + 4 * len(scope)
     draft.source.allowance.take(row_bytes * listed, f"a table of {listed} tuples", for_now=2 * row_bytes * listed)
     rows, kept = np.empty((listed, len(scope)), np.int32), np.empty(listed, np.int64)
     end = 0

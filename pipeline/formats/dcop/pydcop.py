@@ -279,8 +279,6 @@ class _PydcopReader:
 
 # pyDCOP's YAML: functions by extension, and agents with must-host hints.
 
-# YAML takes no longer word for a key.
-_LONGEST_KEY = 128
 # Of one value alone, it would be a range.
 _WRITTEN_RANGE = re.compile(r".*\.\..*")
 
@@ -347,7 +345,8 @@ def _is_plain(word: str) -> bool:
 
 def _is_key(word: str) -> bool:
     """Whether a word may be a name; sections of agents have an entry for all others, which is called default."""
-    return _is_plain(word) and len(word) <= _LONGEST_KEY and word != "default"
+    # YAML takes no key of more characters without a sign of its own
+    return _is_plain(word) and len(word) <= 128 and word != "default"
 
 
 def _are_values(words: Sequence[str]) -> bool:

@@ -23,6 +23,7 @@ from .expression_arithmetic import (
     FUNCTIONS,
     MAX_DEPTH,
     MAX_LENGTH,
+    MAX_LETTERS,
     OPERATORS,
     SIGNS,
     ExpressionError,
@@ -36,11 +37,9 @@ from .expression_arithmetic import (
 Environment = dict[str, Value]
 Run = Callable[[Environment], Value]
 
-# Values in tuples inside each other; no text that is short enough lists more.
-_MAX_VALUES = 10_000
 _MAX_NESTING = 16
 # Work of operations that read every character of a text (up to 256), or search one text in another.
-_TEXT_WORK, _SEARCH_WORK = 4, 64
+_TEXT_WORK, _SEARCH_WORK = MAX_LETTERS // 64, MAX_LETTERS // 4
 _ORDERS = ast.Lt | ast.LtE | ast.Gt | ast.GtE
 
 
@@ -107,8 +106,8 @@ def row(terms: Sequence[Term]) -> Term:
         If it may hold too many values.
     """
     shape = Shape(1 + _sizes(terms), 1 + _of(terms).depth)
-    if shape.size > _MAX_VALUES:
-        raise ExpressionError(f"a tuple of more than {_MAX_VALUES:,} values, counted with the values of nested tuples")
+    if shape.size > MAX_LENGTH:
+        raise ExpressionError(f"a tuple of more than {MAX_LENGTH:,} values, counted with the values of nested tuples")
     if shape.depth > _MAX_NESTING:
         raise ExpressionError(f"tuples in each other, more than {_MAX_NESTING} levels")
     runs = [term.run for term in terms]

@@ -8,13 +8,11 @@ from itertools import pairwise, product
 from math import isqrt
 from typing import Any
 
-from ..linear.integer_domains import IntegerDomains, LinearRow, NoValueError, Propagator, tighten
+from ..linear.integer_domains import FINITE, IntegerDomains, LinearRow, NoValueError, Propagator, tighten
 from .flatzinc_syntax import FlatConstraint, Given, Operand, operands_of
 
 _RELATIONS = {"eq": "=", "ne": "!=", "le": "<=", "lt": "<", "ge": ">=", "gt": ">"}
 _NEGATED = {"=": "!=", "!=": "=", "<=": ">", ">": "<=", ">=": "<", "<": ">="}
-_SQUARE_LIMIT = 10**30
-_MOST_BITS = 64
 Tighten = Callable[..., None]
 Ends = tuple[int, int]
 
@@ -136,13 +134,13 @@ def _times(domains: IntegerDomains, x: Operand, y: Operand, z: Operand) -> None:
     corners = [a * b for a, b in product(*ends)]
     _between(domains, z, 0 if x == y and min(corners) < 0 else min(corners), max(corners))
     low, high = _ends(domains, z)
-    if x == y and high < _SQUARE_LIMIT:
+    if x == y and high < FINITE:
         _between(domains, x, -isqrt(max(0, high)), isqrt(max(0, high)))
         return
     for own, other in ((x, y), (y, x)):
         least, most = _ends(domains, other)
         most_product = max(abs(low), abs(high))
-        if most_product >= _SQUARE_LIMIT:
+        if most_product >= FINITE:
             return
         if least > 0 or most < 0:
             if most < 0:
@@ -179,7 +177,7 @@ def _mod(domains: IntegerDomains, x: Operand, y: Operand, z: Operand) -> None:
 
 def _pow(domains: IntegerDomains, x: Operand, y: Operand, z: Operand) -> None:
     base, exponent = max(1, *map(abs, _ends(domains, x))), max(0, _ends(domains, y)[1])
-    if exponent * (base.bit_length() - 1) > _MOST_BITS:
+    if exponent * (base.bit_length() - 1) > FINITE.bit_length():
         return
     most = base**exponent
     _between(domains, z, 0 if _ends(domains, x)[0] >= 0 else -most, most)

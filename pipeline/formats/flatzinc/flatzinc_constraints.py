@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import shorten
-from ...models.model import FORBIDDEN
+from ...models.function import FORBIDDEN
 from ..format_policy import FormatPolicy
 from ..shared_constraints import (
     add_bins,
@@ -156,7 +156,6 @@ _PREFIX = re.compile(r"^(?:fzn|gecode|chuffed|ortools|or_tools|pumpkin|huub|choc
 _UNREAD = re.compile(r"(?P<floats>(?:array_(?:var_)?)?float_|int2float)|(?P<sets>(?:array_(?:var_)?)?set_)")
 _TYPE = re.compile(r"_(?:int|bool)$")
 _TOLD = re.compile(r"_(reif|imp)$")
-_MOST_POWER = 2.0**62
 _WHAT = {
     "i": "an integer or a variable",
     "I": "a list of integers and variables",
@@ -274,13 +273,13 @@ def _quotient(x: Numbers, y: Numbers) -> Numbers:
 
 def _has_power(x: Numbers, y: Numbers) -> Numbers:
     """Whether a power is an integer of 62 bits, or 0 or 1 of a negative exponent."""
-    small = np.maximum(np.abs(x), 1).astype(np.float64) ** np.maximum(y, 0) < _MOST_POWER
+    small = np.maximum(np.abs(x), 1).astype(np.float64) ** np.maximum(y, 0) < FORBIDDEN
     return np.where(y < 0, x != 0, small)
 
 
 def _has_product(x: Numbers, y: Numbers) -> Numbers:
     """Whether a product has at most 62 bits: no variable has larger values."""
-    found: Numbers = np.abs(x).astype(np.float64) * np.abs(y) < _MOST_POWER
+    found: Numbers = np.abs(x).astype(np.float64) * np.abs(y) < FORBIDDEN
     return found
 
 

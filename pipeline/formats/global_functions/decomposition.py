@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ...errors import BudgetError
 from ...models.function import FORBIDDEN, Function, dense_function, greatest_costs, least_costs
-from ..format_policy import FUNCTION_BYTES, FormatPolicy
+from ..format_policy import OBJECT_BYTES, FormatPolicy
 from ..text.source import Allowance
 from ..text.tables import tuple_table
 from .machine import Machine, State
@@ -75,18 +75,18 @@ class Decomposition:
 
     def variable(self, size: int) -> int:
         """Add a hidden variable and return its index; the functions that follow must tell its state."""
-        self.allowance.take(size + FUNCTION_BYTES, "hidden variables of global cost functions")
+        self.allowance.take(size + OBJECT_BYTES, "hidden variables of global cost functions")
         self.dims.append(size)
         return len(self.dims) - 1
 
     def add(self, function: Function) -> None:
         """Add a function."""
-        self.allowance.take(FUNCTION_BYTES + function.values.nbytes, "functions of global cost functions")
+        self.allowance.take(OBJECT_BYTES + function.values.nbytes, "functions of global cost functions")
         self.functions.append(function)
 
     def again(self, function: Function, scope: tuple[int, ...]) -> None:
         """Add a function that was added before, over another scope of the same domain sizes; they share a table."""
-        self.allowance.take(FUNCTION_BYTES, "functions of global cost functions")
+        self.allowance.take(OBJECT_BYTES, "functions of global cost functions")
         self.functions.append(function.changed(scope=scope))
 
     def forbid(self) -> None:
@@ -132,7 +132,7 @@ class Decomposition:
 
     def _take_pairs(self, count: int) -> None:
         """Count the memory of functions over all pairs of ``count`` variables."""
-        self.allowance.take(FUNCTION_BYTES * count * (count - 1) // 2, f"functions of every two of {count} variables")
+        self.allowance.take(OBJECT_BYTES * count * (count - 1) // 2, f"functions of every two of {count} variables")
 
     def exclusive(self, scope: Sequence[int], sets: Sequence[Collection[int]]) -> None:
         """Forbid that two variables of a scope have states of their sets."""

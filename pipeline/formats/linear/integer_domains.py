@@ -17,9 +17,10 @@ from math import gcd, lcm
 
 from ....tasks.steps.number_limits import LARGEST_DECIMAL
 
-UNBOUNDED = 10**60
+FINITE = 10**30
+"""Bounds beyond this one are not used. Sums and products of finite terms stay far below ``UNBOUNDED``."""
+UNBOUNDED = FINITE**2
 """The bound of a variable without bounds. No sum of finite terms comes near it."""
-_FINITE = 10**30
 # Bounds of a constraint such as x < y and y < x move by one at a time: propagation may stop early, which is sound.
 _CALLS_PER_PROPAGATOR = 64
 
@@ -88,7 +89,7 @@ class IntegerDomains:
 
     def bounded(self, v: int) -> bool:
         """Whether a variable has both bounds."""
-        return self.low[v] > -_FINITE and self.high[v] < _FINITE
+        return self.low[v] > -FINITE and self.high[v] < FINITE
 
     def fixed(self, v: int) -> bool:
         """Whether a variable has one value."""
@@ -113,7 +114,7 @@ class IntegerDomains:
 
     def at_least(self, v: int, bound: int) -> None:
         """Remove the values below a bound."""
-        if bound <= self.low[v] or bound <= -_FINITE:
+        if bound <= self.low[v] or bound <= -FINITE:
             return
         bound += (self.residue[v] - bound) % self.step[v]
         members = self._members[v]
@@ -124,7 +125,7 @@ class IntegerDomains:
 
     def at_most(self, v: int, bound: int) -> None:
         """Remove the values above a bound."""
-        if bound >= self.high[v] or bound >= _FINITE:
+        if bound >= self.high[v] or bound >= FINITE:
             return
         bound -= (bound - self.residue[v]) % self.step[v]
         members = self._members[v]

@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ....tasks.steps.number_limits import LARGEST_INT32
+from ....tasks.steps.number_limits import LARGEST_DECIMALS, LARGEST_INT32
 from ...errors import FormatError
 from ...models.model import FORBIDDEN, Function, Model
 from ..decimal_costs import decimal_places
@@ -233,8 +233,6 @@ def _apart(
         parts.table(scope, np.pad(np.where(near, FORBIDDEN, 0), ((1, 0), (1, 0))))
 
 
-# Totals of at most this many digits fit 64 bits.
-_MOST_DIGITS: Final = 18
 # A cost enters a function at most this many times.
 _LARGEST_FACTOR: Final = 8
 _ROUNDED: Final = Context(prec=40)
@@ -279,9 +277,9 @@ def read_qpbo(source: Source) -> Model:
     except FormatError:
         decimals, digits = decimal_places(costs), 1 + max(cost.adjusted() for cost in costs)
         digits += len(str(_LARGEST_FACTOR * len(costs)))
-        if decimals == 0 or digits > _MOST_DIGITS:
+        if decimals == 0 or digits > LARGEST_DECIMALS:
             raise
-    fit = min(_MOST_DIGITS - digits, decimals - 1)
+    fit = min(LARGEST_DECIMALS - digits, decimals - 1)
     model = model_of([cost.quantize(Decimal(1).scaleb(-fit), context=_ROUNDED) for cost in costs])
     note = f"costs of {decimals} decimals are rounded to {fit}, because costs are integers of 64 bits"
     return replace(model, notes=(*model.notes, note))

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ...errors import BudgetError
 from ...models.function import FORBIDDEN
-from ..format_policy import NUMBER_BYTES, FormatPolicy
+from ..format_policy import WORD_BYTES, FormatPolicy
 from ..global_functions.decomposition import Decomposition
 from ..global_functions.machine import Layers, Machine, State
 from ..text.tables import tuple_table
@@ -65,9 +65,9 @@ def linear_machine(weights: Sequence[Sequence[int]], relation: str, right: int, 
 
 MOST_CELLS = 1 << 22
 """Most rows of one function: 50 MB of states, and a second to make them."""
-_MOST_SUMS = 1 << 18
+_MOST_SUMS = MOST_CELLS >> 4
 """Most partial sums between two variables. A hidden variable of more states makes no useful model."""
-_EXACT = 1 << 61
+_EXACT = FORBIDDEN >> 1
 Ints = NDArray[np.int64]
 
 
@@ -182,7 +182,7 @@ def _take(parts: Decomposition, count: int, sums: int, values: int) -> None:
             f"{parts.allowance.path}: {parts.what} over {count} variables needs {needed} are made; bound its "
             "variables more tightly, or give it as several constraints of fewer variables"
         )
-    parts.allowance.take(0, "partial sums of a linear constraint", for_now=NUMBER_BYTES * pairs)
+    parts.allowance.take(0, "partial sums of a linear constraint", for_now=WORD_BYTES * pairs)
 
 
 def _suffixes(arrays: Sequence[Ints]) -> tuple[list[int], list[int]]:

@@ -38,15 +38,11 @@ LEAST_MEMORY = 32 << 20
 JSON_BYTES = 40
 # Reading may always take this many seconds: to start the interpreter and import its libraries takes more.
 LEAST_SECONDS = 0.5
-_XZ_MEMORY_BYTES = 1 << 30
-_LEAST_XZ_MEMORY_BYTES = 1 << 26
 _GZIP_MAGIC = b"\x1f\x8b\x08"
 _XZ_MAGIC = b"\xfd7zXZ\x00"
 # An .lzma file begins with its properties, the size of its dictionary, and the size of its text, or -1. It has no magic
 # number. As in xz, only likely dictionary sizes are accepted.
 _LZMA_HEADER = struct.Struct("<BIQ")
-_MOST_PROPERTIES = 224
-_MOST_LZMA_BYTES = 1 << 38
 _BOM = b"\xef\xbb\xbf"
 # Ctrl-Z, with which CP/M and DOS ended a text.
 _DOS_END = b"\x1a"
@@ -273,7 +269,8 @@ def _is_lzma(start: bytes) -> bool:
     properties, dictionary, size = _LZMA_HEADER.unpack_from(start)
     high = 1 << max(dictionary.bit_length() - 1, 0)
     is_likely = dictionary in (high, high | high >> 1, (1 << 32) - 1)
-    return properties <= _MOST_PROPERTIES and is_likely and (size == WORD_ONES or size < _MOST_LZMA_BYTES)
+    # the largest values that xz takes, too
+    return properties < 225 and is_likely and (size == WORD_ONES or size < 1 << 38)
 
 
 def blank(data: bytearray, comment: re.Pattern[bytes], stop: int | None = None) -> None:
@@ -373,7 +370,7 @@ def _xz_chunks(file: BufferedReader, allowance: Allowance, is_lzma: bool) -> Ite
 
     # lzma.LZMAFile sets no memory limit, and the size of the dictionary is only a claim of the file.
     policy = FormatPolicy.current()
-    limit = min(max(allowance.memory, _LEAST_XZ_MEMORY_BYTES), _XZ_MEMORY_BYTES)
+    limit = max(allowance.memory, 2 * LEAST_MEMORY)
     data = file.read(policy.chunk_bytes)
     while data:
         decoder = lzma.LZMADecompressor(lzma.FORMAT_ALONE if is_lzma else lzma.FORMAT_XZ, memlimit=limit)

@@ -9,20 +9,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ....tasks.steps.number_limits import LARGEST_INT32
+from ....tasks.steps.number_limits import CELL_BYTES, LARGEST_INT32
 from ...errors import ModelError, format_bytes, format_count
 from ...models.function import Function, compact, dense_function, row_function, state_dtype
-from ..format_policy import ENTRY_BYTES, FUNCTION_BYTES
+from ..format_policy import ENTRY_BYTES, OBJECT_BYTES
 from .source import MAX_TEXT_BYTES
 from .tokens import Tokens
 
-# Fewer functions of a file are read one by one.
-JOINT_FUNCTIONS = 16
 # One array axis a variable; NumPy stops at 64 (32 before version 2), np.einsum at 52 labels.
 MAX_AXES = 60 if np.lib.NumpyVersion(np.__version__) >= "2.0.0" else 32
 _MAX_DIAGONAL_AXES = min(50, MAX_AXES)
-# Bytes of a variable in a scope: an integer and its place in a tuple.
-_SCOPE_BYTES = 40
 # A number of a written table, and the space behind it.
 _LEAST_ENTRY_BYTES = 4
 
@@ -57,7 +53,7 @@ def read_domains(tokens: Tokens, at: int, n_vars: int, *, signed: bool = False) 
 
 def take_functions(tokens: Tokens, count: int, arities: int) -> None:
     """Count the memory of ``count`` more functions with ``arities`` scope variables in total, without their values."""
-    tokens.allowance.take(count * FUNCTION_BYTES + arities * _SCOPE_BYTES, "its functions")
+    tokens.allowance.take(count * OBJECT_BYTES + arities * 5 * CELL_BYTES, "its functions")
 
 
 def take_rows(tokens: Tokens, count: int, scope: Sequence[int], dims: Sequence[int]) -> None:

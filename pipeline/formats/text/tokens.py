@@ -17,13 +17,11 @@ from typing import Any, Final, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ....tasks.steps.number_limits import CELL_BYTES
+from ....tasks.steps.number_limits import CELL_BYTES, FAR_INTEGER
 from ...errors import FormatError, shorten
+from ...models.function import FEW
 from ..format_policy import WORD_BYTES, FormatPolicy
 from .source import Allowance, Source, check_deadline, pieces
-
-# Fewer numbers are read one by one.
-_SINGLE_NUMBERS: Final = 16
 
 _INT64 = np.iinfo(np.int64)
 N = TypeVar("N", int, float, Decimal)
@@ -174,7 +172,7 @@ class Tokens:
     def _floats(self, part: list[str], place: Callable[[int], int], what: str, least: float) -> NDArray[np.float64]:
         numbers = self.converted(part, float, what, place)
         values = np.array(numbers, dtype=np.float64)
-        if len(numbers) <= _SINGLE_NUMBERS:  # sooner than arrays are looked through
+        if len(numbers) <= FEW:  # sooner than arrays are looked through
             good = all(least <= number < math.inf for number in numbers)
         else:
             good = bool(values.min() >= least and values.max() < math.inf)
@@ -237,7 +235,7 @@ _NAME = re.compile(rb"\S+")
 # A word, by its first sign, among integers.
 _OTHERS = re.compile(rb"[^\s0-9+-]\S*")
 #: A word among integers, which no format has as a number: readers take it for one out of range.
-NO_NUMBER: Final = -(1 << 62)
+NO_NUMBER: Final = -FAR_INTEGER
 
 
 def parsed_numbers(

@@ -9,11 +9,9 @@ from typing import Any
 from xml.parsers import expat
 
 from ...errors import FormatError, shorten
-from ..format_policy import ELEMENT_BYTES
+from ..format_policy import ELEMENT_BYTES, MOST_LEVELS, FormatPolicy
 from .source import Source
 
-_CHUNK_BYTES = 1 << 20
-_MAX_DEPTH = 64
 _BEGINNING = re.compile(rb"[ \t\r\n]*")
 
 
@@ -57,10 +55,10 @@ class _ElementParser:
 
     def root(self) -> Element:
         """Parse the file."""
-        data = self.source.data
+        data, chunk = self.source.data, FormatPolicy.current().chunk_bytes
         try:
-            for start in range(self.start, len(data), _CHUNK_BYTES):
-                self.expat.Parse(bytes(data[start : start + _CHUNK_BYTES]), False)
+            for start in range(self.start, len(data), chunk):
+                self.expat.Parse(bytes(data[start : start + chunk]), False)
             self.expat.Parse(b"", True)
         except (expat.ExpatError, ValueError, LookupError) as error:
             line = self.lines_before + self.expat.ErrorLineNumber
@@ -68,8 +66,8 @@ class _ElementParser:
         return self.open[0].children[0]
 
     def _start(self, tag: str, attributes: dict[str, str]) -> None:
-        if len(self.open) > _MAX_DEPTH:
-            raise self.fail(f"at most {_MAX_DEPTH} elements inside each other", "more")
+        if len(self.open) > MOST_LEVELS:
+            raise self.fail(f"at most {MOST_LEVELS} elements inside each other", "more")
         size = ELEMENT_BYTES + 64 * len(attributes) + sum(map(len, attributes.values()))
         self.source.allowance.take(size, "its XML elements")
         element = Element(tag, self.lines_before + self.expat.CurrentLineNumber, attributes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import sys
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from ....tasks.steps.light_dataclass import dataclass
 from ....tasks.steps.number_limits import LARGEST_DECIMALS
 from ...errors import FormatError, encodable, shorten
 from ..decimal_costs import Number
-from ..format_policy import MOST_LEVELS
+from ..format_policy import ENTRY_BYTES, MOST_LEVELS
 from .source import Source
 
 # Most values that aliases stand for, each as often as it is meant.
@@ -53,14 +54,7 @@ def is_long(key: Any) -> bool:
     return isinstance(key, int) and abs(key) >= 10**LARGEST_DECIMALS
 
 
-# A part with its place in a list or dictionary.
-_PART_BYTES = 320
 _KINDS = ("int", "float", "bool", "null")
-# Maximum digits that Python writes, unless it is configured otherwise.
-_MAX_DIGITS = 4300
-# Integers with fewer characters, in any base, are not checked further.
-_SHORT_NUMBER = 500
-_BITS_PER_DIGIT = 3.32
 
 
 @dataclass(frozen=True)
@@ -234,7 +228,7 @@ class _TreeBuilder:
         return parts
 
     def _add(self, part: YamlNode, anchor: str | None = None) -> None:
-        self.source.allowance.take(_PART_BYTES, "its YAML")
+        self.source.allowance.take(ENTRY_BYTES, "its YAML")
         into = self.open[-1]
         into.parts.append(part)
         into.size += part.size
@@ -263,14 +257,12 @@ class _TreeBuilder:
 
     def _integer(self, construct: Any, node: Any, line: int) -> int:
         """Return an integer in any base of YAML's, none so long that Python would not write it."""
-        text, most = node.value, sys.get_int_max_str_digits() or _MAX_DIGITS
+        text, most = node.value, sys.get_int_max_str_digits() or sys.int_info.default_max_str_digits
         try:
-            if len(text) <= _SHORT_NUMBER:
-                return int(construct(node))
             value = int(construct(node)) if len(text) <= most else None
         except ValueError as error:
             raise self._fail(line, "a number", f"{shorten(text)!r} ({error})") from None
-        if value is None or value.bit_length() > most * _BITS_PER_DIGIT:
+        if value is None or value.bit_length() > most * math.log2(10):
             found = f"{shorten(text)!r} ({len(text)} characters)"
             raise self._fail(line, f"a number of at most {most:,} digits", found)
         return value

@@ -76,7 +76,7 @@ def test_functions_together_are_as_one_by_one(
     path = tmp_path / f"a.{suffix}"
     path.write_text(text)
     together = _read(path)
-    monkeypatch.setattr(reader, "JOINT_FUNCTIONS", 10**9)
+    monkeypatch.setattr(reader, "FEW", 10**9)
     assert _read(path) == together
 
 
