@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -61,10 +62,11 @@ class FunctionStore:
         """The table of a function with axes in this order, of length one where it has none."""
         scope = self.scopes[f]
         table = self.table(f)
-        place = {v: i for i, v in enumerate(scope)}
-        there = [v for v in axes if v in place]
-        shape = [self.dims[v] if v in place else 1 for v in axes]
-        return table.transpose([place[v] for v in there]).reshape(shape)
+        if scope == axes:
+            return table
+        there = [scope.index(v) for v in axes if v in scope]
+        shape = [self.dims[v] if v in scope else 1 for v in axes]
+        return table.transpose(there).reshape(shape)
 
     def table(self, f: int) -> Costs:
         """The table of a function."""
@@ -77,7 +79,7 @@ class FunctionStore:
 
     def take_out(self, x: int, scope: tuple[int, ...], best: NDArray[Any]) -> None:
         """Leave a variable that is in no function any more one value; restore the best for each state of others."""
-        self.choices.append((x, scope, best.astype(np.min_scalar_type(self.dims[x] - 1))))
+        self.choices.append((x, scope, best.astype(np.uint8 if self.dims[x] <= 256 else np.min_scalar_type(self.dims[x] - 1))))
         self.unary[self.first[x]] = 0.0
         self.unary[self.first[x] + 1 : self.first[x + 1]] = np.inf
 
@@ -87,18 +89,40 @@ class FunctionStore:
             del self.around[v][f]
         self.tables.pop(f, None)
 
-    def add(self, scope: tuple[int, ...], costs: Costs) -> None:
-        """Add a function: to the constant, to unary costs, or as a table."""
+    def add(self, scope: tuple[int, ...], costs: Costs) -> tuple[int, ...]:
+        """Add a function: to the constant, to unary costs, to a function that contains its scope, or as a table.
+
+        A function that is constant then goes to the constant, which leaves its variables fewer neighbours.
+
+        Returns
+        -------
+        tuple of int
+            The variables of the function that changed, or was dropped.
+        """
         if not scope:
             self.constant += float(costs)
-        elif len(scope) == 1:
+            return scope
+        if len(scope) == 1:
             self.unary[self.first[scope[0]] : self.first[scope[0] + 1]] += costs
+            return scope
+        around = [self.around[v] for v in scope]
+        hosts = [g for g in min(around, key=len) if all([g in near for near in around])]
+        if hosts:
+            f = min(hosts, key=self.sizes.__getitem__)
+            whole, table = self.scopes[f], self.table(f)
+            there = sorted(range(len(scope)), key=lambda i: whole.index(scope[i]))
+            table += costs.transpose(there).reshape([self.dims[v] if v in scope else 1 for v in whole])
+            scope, costs = whole, table
         else:
             f = len(self.sizes)
             self.sizes.append(costs.size)
             self.scopes[f], self.tables[f] = scope, costs
             for v in scope:
                 self.around[v][f] = None
+        if (least := costs.min()) == costs.max():
+            self.constant += float(least)
+            self.drop(f)
+        return scope
 
     def leave(self, problem: NetworkProblem, rule: str) -> int:
         """Put the remaining functions into a problem; return the number of variables eliminated by the rule."""
@@ -211,48 +235,70 @@ def eliminate(problem: NetworkProblem) -> int:
     int
         How many variables were eliminated; they stay in the arrays, with one value.
     """
+    first = _eliminable(problem.flat)
+    if not len(first):
+        return 0
     pool = _Eliminating(problem.flat)
-    pool.run()
+    pool.run(first.tolist())
     return pool.leave(problem, "small degree")
+
+
+def _eliminable(flat: Flat) -> NDArray[np.int64]:
+    """Return the variables that qualify before any is eliminated, variables with few functions first."""
+    from ...tasks.networks.flat import parts
+
+    n, dims = len(flat.first) - 1, flat.dims
+    degrees = np.diff(flat.around)
+    used = np.flatnonzero(degrees)
+    if not len(used):
+        return used
+    # each axis of each function, once for each variable of this function, then without repetitions
+    arities = np.diff(flat.edges)[flat.function]
+    pairs = np.unique(np.repeat(flat.scope, arities) * n + flat.scope[parts(flat.edges, flat.function)])
+    starts = np.flatnonzero(np.diff(pairs // n, prepend=-1))
+    joined = np.multiply.reduceat(dims[pairs % n].astype(np.float64), starts)
+    near = np.diff(starts, append=len(pairs)) - 1
+    largest = np.maximum.reduceat(np.diff(flat.cells)[flat.function[flat.incident]], flat.around[:-1][used])
+    most = np.where(near <= 2, np.maximum(largest, _JOINED_SMALL_CELLS), largest)
+    fits = (joined <= CostNetworkPolicy.current().joined_cells) & (joined <= most * dims[used])
+    chosen: NDArray[np.int64] = used[fits][np.argsort(degrees[used[fits]], kind="stable")]
+    return chosen
 
 
 class _Eliminating(FunctionStore):
     """Tables are only made of functions that are touched."""
 
-    def run(self) -> None:
-        """Eliminate as long as a variable qualifies, variables with few functions first."""
-        queue = deque(sorted((x for x in range(len(self.dims)) if self.around[x]), key=lambda x: len(self.around[x])))
+    def run(self, first: list[int]) -> None:
+        """Eliminate some variables that qualify, and neighbours that qualify then."""
+        queue = deque(first)
         waiting = set(queue)
+        joined_cells = CostNetworkPolicy.current().joined_cells
         while queue:
             x = queue.popleft()
             waiting.discard(x)
-            scope = self.neighbours(x)
+            scope = self.neighbours(x, joined_cells)
             if scope is not None:
-                self.eliminate(x, scope)
-                fresh = [v for v in scope if v not in waiting and self.around[v]]
+                changed = self.eliminate(x, scope)
+                fresh = [v for v in changed if v not in waiting and self.around[v]]
                 queue.extend(fresh)
                 waiting.update(fresh)
 
-    def neighbours(self, x: int) -> tuple[int, ...] | None:
-        """Return who shares functions with a variable that qualifies, else None."""
-        policy = CostNetworkPolicy.current()
-        if not self.around[x]:
+    def neighbours(self, x: int, joined_cells: int) -> tuple[int, ...] | None:
+        """Return the variables that share functions with a variable that qualifies, else None."""
+        around, scopes = self.around[x], self.scopes
+        if not around:
             return None
-        largest = max(self.sizes[f] for f in self.around[x])
-        found: dict[int, None] = {}
-        cells = 1
-        for f in self.around[x]:
-            for v in self.scopes[f]:
-                if v != x and v not in found:
-                    found[v] = None
-                    cells *= self.dims[v]
-            most = max(largest, _JOINED_SMALL_CELLS) if len(found) <= 2 else largest
-            if cells * self.dims[x] > policy.joined_cells or cells > most:
-                return None
+        found = {v for f in around for v in scopes[f]}
+        largest = max([self.sizes[f] for f in around])
+        cells = math.prod([self.dims[v] for v in found])
+        most = max(largest, _JOINED_SMALL_CELLS) if len(found) <= 3 else largest
+        if cells > joined_cells or cells > most * self.dims[x]:
+            return None
+        found.discard(x)
         return tuple(sorted(found))
 
-    def eliminate(self, x: int, scope: tuple[int, ...]) -> None:
-        """Join the functions of a variable, and take the least over its values."""
+    def eliminate(self, x: int, scope: tuple[int, ...]) -> tuple[int, ...]:
+        """Join the functions of a variable, and take the least over its values; return which variables that changed."""
         axes = (*scope, x)
         joined = np.zeros([self.dims[v] for v in axes])
         joined += self.unary[self.first[x] : self.first[x + 1]]
@@ -261,4 +307,4 @@ class _Eliminating(FunctionStore):
             self.drop(f)
         best = joined.argmin(axis=-1)
         self.take_out(x, scope, best)
-        self.add(scope, joined.min(axis=-1))
+        return self.add(scope, joined.min(axis=-1))

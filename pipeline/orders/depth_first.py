@@ -9,7 +9,6 @@ from typing import Final
 
 from ...tasks.compiler.code_cache import Patience
 from ...tasks.compiler.compile_limits import CompilerPolicy, NotCompiledError
-from ...tasks.steps.ordered_sum import ordered_sum
 from .min_fill import MAX_WORK, min_fill_order
 from .order_policy import OrderPolicy
 from .tree_search import UNCOMPILED_CELLS
@@ -54,10 +53,10 @@ def depth_first_order(
 def rearranged(dims: Sequence[int], scopes: Sequence[Sequence[int]], order: Sequence[int]) -> tuple[int, ...]:
     """Return an order with the same buckets whose reverse is a depth-first walk, the heaviest child last."""
     parents, contexts = bucket_parents(len(dims), scopes, order)
-    weight = [0.0] * len(dims)
+    bits, weight = [*map(math.log2, dims)], [0.0] * len(dims)
     children: list[list[int]] = [[] for _ in dims]
     for v in order:
-        weight[v] += 2.0 ** min(60.0, ordered_sum(math.log2(dims[u]) for u in contexts[v]) + math.log2(dims[v]))
+        weight[v] += 2.0 ** min(60.0, bits[v] + math.fsum(map(bits.__getitem__, contexts[v])))
         if parents[v] >= 0:
             weight[parents[v]] += weight[v]
             children[parents[v]].append(v)
@@ -95,8 +94,9 @@ def bucket_cells(dims: Sequence[int], scopes: Sequence[Sequence[int]], order: Se
 def cells_of_buckets(dims: Sequence[int], scopes: Sequence[Sequence[int]], order: Sequence[int]) -> list[float]:
     """Return how many cells the bucket of each variable has, at most 2**1000."""
     _, contexts = bucket_parents(len(dims), scopes, order)
-    bits = [math.log2(dims[v]) + ordered_sum(math.log2(dims[u]) for u in context) for v, context in enumerate(contexts)]
-    return [2.0 ** min(b, 1000.0) for b in bits]
+    bits = [*map(math.log2, dims)]
+    sums = [bits[v] + math.fsum(map(bits.__getitem__, context)) for v, context in enumerate(contexts)]
+    return [2.0 ** min(b, 1000.0) for b in sums]
 
 
 def sweep_cells(

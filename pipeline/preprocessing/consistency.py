@@ -149,7 +149,8 @@ def _dense_support(mask: NDArray[np.bool_], domains: Domains) -> Domains:
         return [np.zeros(1, dtype=np.intp)] if mask.item() else []
     sizes = [len(d) for d in domains]
     if sizes != list(mask.shape):
-        mask = mask[np.ix_(*domains)]
+        # as np.ix_ does, which takes longer than the selection
+        mask = mask[tuple([d.reshape(-1, *[1] * (len(domains) - k)) for k, d in enumerate(domains, 1)])]
     if mask.all():
         return domains
     return [states[occurs] for states, occurs in zip(domains, occurring_states(mask), strict=True)]

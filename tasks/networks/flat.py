@@ -40,6 +40,8 @@ Flags = NDArray[np.bool_]
 #: Parts of at least this average length are copied one by one: positions of all entries would take three times their
 #: memory.
 _LONG_PART = 16
+# Odd, with bits in no pattern (splitmix64): sums of multiples that were mixed with it tell scopes apart.
+_MIXER = np.uint64(0xBF58476D1CE4E5B9)
 
 
 class Flat(NamedTuple):
@@ -162,25 +164,36 @@ def fold_contained(flat: Flat) -> Flags:
 
     The smallest are first, the last of equals before the others.
     """
-    scopes = [tuple(sorted(scope)) for scope in _split(flat.scope, flat.edges)]
-    sizes, arities = np.diff(flat.cells).tolist(), np.diff(flat.edges)
-    lengths = arities.tolist()
+    arities, left = np.diff(flat.edges), np.ones(flat.n_functions, np.bool_)
+    # a scope that another one contains has a twin, or each of its variables is in a function of more variables
+    mixed = np.arange(1, len(flat.first), dtype=np.uint64) * _MIXER
+    mixed = (mixed ^ (mixed >> np.uint64(29))) * _MIXER
+    sums = np.add.reduceat(mixed[flat.scope], flat.edges[:-1])
+    _, group, counts = np.unique(sums, return_inverse=True, return_counts=True)
+    used = np.flatnonzero(np.diff(flat.around))
+    largest = np.zeros(len(flat.first), np.int64)
+    largest[used] = np.maximum.reduceat(arities[flat.function[flat.incident]], flat.around[:-1][used])
+    inside = np.minimum.reduceat(largest[flat.scope], flat.edges[:-1]) > arities
+    candidates = np.flatnonzero(inside | (counts[group] > 1))
+    if not len(candidates):
+        return left
+    sizes, lengths = np.diff(flat.cells).tolist(), arities.tolist()
+    scope, edges = flat.scope.tolist(), flat.edges.tolist()
+    scopes = {f: tuple(sorted(scope[edges[f] : edges[f + 1]])) for f in candidates.tolist()}
     around = [frozenset(group) for group in _split(flat.function[flat.incident], flat.around)]
-    largest = [max(map(lengths.__getitem__, group), default=0) for group in around]
     twins: dict[tuple[int, ...], list[int]] = {}
-    for f, scope in enumerate(scopes):
-        twins.setdefault(scope, []).append(f)
-    left = bytearray(b"\1") * flat.n_functions
-    for f in np.lexsort((-np.arange(len(scopes)), arities)).tolist():
-        scope, arity = scopes[f], lengths[f]
-        hosts = twins[scope][: twins[scope].index(f)]
-        if not hosts and min([largest[x] for x in scope]) > arity:
-            together = frozenset.intersection(*sorted([around[x] for x in scope], key=len))
-            hosts = [g for g in together if lengths[g] > arity and left[g]]
+    for f, own in scopes.items():
+        twins.setdefault(own, []).append(f)
+    for f in candidates[np.lexsort((-candidates, arities[candidates]))].tolist():
+        own = scopes[f]
+        hosts = twins[own][: twins[own].index(f)]
+        if not hosts and inside[f]:
+            together = frozenset.intersection(*sorted([around[x] for x in own], key=len))
+            hosts = [g for g in together if lengths[g] > lengths[f] and left[g]]
         if hosts:
-            left[f] = 0
+            left[f] = False
             _add_table(flat, f, min(hosts, key=lambda g: (sizes[g], g)))
-    return np.frombuffer(left, np.bool_)
+    return left
 
 
 def _split(values: Integers, begins: Integers) -> list[list[int]]:
