@@ -204,17 +204,18 @@ class _Replacing(FunctionStore):
         return None if (allowed.sum(axis=1) > 1).any() else allowed.argmax(axis=1)
 
     def replace(self, f: int, x: int, y: int, states: NDArray[np.intp]) -> list[int]:
-        """Put ``x`` in the place of ``y`` everywhere; return the functions of two that this makes."""
-        made = len(self.sizes)
+        """Put ``x`` in the place of ``y`` everywhere; return the functions of ``x`` and another variable."""
         own = self.unary[self.first[y] : self.first[y + 1]]
         self.add((x,), self.aligned(f, (x, y))[np.arange(self.dims[x]), states] + own[states])
         self.drop(f)
-        for g in list(self.around[y]):
+        while self.around[y]:
+            g = next(iter(self.around[y]))
             others = tuple(v for v in self.scopes[g] if v not in (x, y))
-            self.add((*others, x), self.with_states(g, others, x, y, states))
+            costs = self.with_states(g, others, x, y, states)
             self.drop(g)
+            self.add((*others, x), costs)
         self.take_out(y, (x,), states)
-        return [g for g in range(made, len(self.sizes)) if len(self.scopes[g]) == 2]
+        return [g for g in self.around[x] if len(self.scopes[g]) == 2]
 
     def with_states(self, g: int, others: tuple[int, ...], x: int, y: int, states: NDArray[np.intp]) -> Costs:
         """Return a function of ``y`` as one of others and ``x``."""

@@ -167,15 +167,10 @@ class _Rounds:
         """Remove dominated values, variables determined by others, and variables of small degree, until nothing
         changes.
         """
-        eliminated = 0
-        while self.compacted(eliminated):
-            if not self.keep_all:
-                self.dominate()
-                if not self.compacted():
-                    return
+        eliminated, left = 0, True
+        while left and self.compacted(eliminated):
             eliminated = replace(self.problem) or (0 if self.keep_all else eliminate(self.problem))
-            if not eliminated:
-                return
+            left = eliminated > 0 or (not self.keep_all and self.dominate() > 0)
 
     def compacted(self, eliminated: int = 0) -> bool:
         """Drop removed values after ``eliminated`` eliminations; return whether other rules may find something."""
@@ -183,21 +178,22 @@ class _Rounds:
             compact(self.problem, eliminated, keep_all=self.keep_all)
         return self.problem.feasible and self.problem.flat.n_functions > 0 and not self.stop()
 
-    def dominate(self) -> None:
-        """Remove dominated values."""
+    def dominate(self) -> int:
+        """Remove dominated values; return how many values lost their support or are dominated."""
         from ...tasks.networks.flat import take_out
         from ...tasks.networks.reparametrise import remove_dominated
 
         problem = self.problem
         problem.constant += take_out(problem.flat)
         if not problem.feasible:
-            return
+            return 0
         pending = np.ones(len(problem.flat.first) - 1, np.bool_)
         unsupported, dominated, empty, spent = remove_dominated(problem.flat, pending, max(self.work // 4, 1))
         self.spent += spent
         problem.count("arc consistency", values=unsupported)
         problem.count("dominated", values=dominated)
         problem.constant += math.inf if empty else 0.0
+        return unsupported + dominated
 
     def raise_bound(self) -> None:
         """Shift costs; keep the best assignment and the best bound."""

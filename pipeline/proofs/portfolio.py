@@ -71,6 +71,7 @@ class Opening:
         settled = looked = False
         if self._glances and self.known.upper is not None and self._smallest(_EARLY_CELLS) is not None:
             self.preparing.prepare(policy.first_preparation_work)
+            self._glance_by_search(policy.first_search_seconds)
             if self.known.is_over():
                 return
         self._sweep_early()
