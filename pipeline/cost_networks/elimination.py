@@ -119,7 +119,7 @@ class FunctionStore:
             self.scopes[f], self.tables[f] = scope, costs
             for v in scope:
                 self.around[v][f] = None
-        if (least := costs.min()) == costs.max():
+        if (least := costs.min()) == costs.max() < math.inf:
             self.constant += float(least)
             self.drop(f)
         return scope
