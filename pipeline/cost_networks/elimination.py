@@ -79,7 +79,9 @@ class FunctionStore:
 
     def take_out(self, x: int, scope: tuple[int, ...], best: NDArray[Any]) -> None:
         """Leave a variable that is in no function any more one value; restore the best for each state of others."""
-        self.choices.append((x, scope, best.astype(np.uint8 if self.dims[x] <= 256 else np.min_scalar_type(self.dims[x] - 1))))
+        self.choices.append(
+            (x, scope, best.astype(np.uint8 if self.dims[x] <= 256 else np.min_scalar_type(self.dims[x] - 1)))
+        )
         self.unary[self.first[x]] = 0.0
         self.unary[self.first[x] + 1 : self.first[x + 1]] = np.inf
 
@@ -106,7 +108,7 @@ class FunctionStore:
             self.unary[self.first[scope[0]] : self.first[scope[0] + 1]] += costs
             return scope
         around = [self.around[v] for v in scope]
-        hosts = [g for g in min(around, key=len) if all([g in near for near in around])]
+        hosts = [g for g in min(around, key=len) if all(g in near for near in around)]
         if hosts:
             f = min(hosts, key=self.sizes.__getitem__)
             whole, table = self.scopes[f], self.table(f)

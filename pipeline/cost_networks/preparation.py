@@ -167,10 +167,12 @@ class _Rounds:
         """Remove dominated values, variables determined by others, and variables of small degree, until nothing
         changes.
         """
-        eliminated, left = 0, True
-        while left and self.compacted(eliminated):
+        eliminated, looked = 0, self.keep_all
+        while self.compacted(eliminated):
             eliminated = replace(self.problem) or (0 if self.keep_all else eliminate(self.problem))
-            left = eliminated > 0 or (not self.keep_all and self.dominate() > 0)
+            if not eliminated and (looked or not self.dominate()):
+                return
+            looked = self.keep_all or not eliminated
 
     def compacted(self, eliminated: int = 0) -> bool:
         """Drop removed values after ``eliminated`` eliminations; return whether other rules may find something."""

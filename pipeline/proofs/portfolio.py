@@ -70,8 +70,10 @@ class Opening:
             return
         settled = looked = False
         if self._glances and self.known.upper is not None and self._smallest(_EARLY_CELLS) is not None:
+            # seconds in proportion to the first glance: much fewer than the search of a tree takes
+            work, seconds = policy.glances[0]
             self.preparing.prepare(policy.first_preparation_work)
-            self._glance_by_search(policy.first_search_seconds)
+            self._glance_by_search(seconds * policy.first_preparation_work / work)
             if self.known.is_over():
                 return
         self._sweep_early()

@@ -37,8 +37,6 @@ class ProverPolicy(Policy):
         Cells that preparation touches before a tree is searched for the first early sweep, where there is a cut-off:
         that sweep of c432 took 0.12 CPU-s, and preparation proves it in 0.02. 50-18-5 and pedigree9, without a cut-off,
         took 0.03-0.08 more, and cap131, for which no tree is searched, 0.05.
-    first_search_seconds : float
-        CPU seconds of the search that follows this preparation: a tenth of what the search of a tree takes.
     order_seconds : float
         An order, or a tree of a short sweep, is searched for at least this many CPU seconds.
     search_nodes : int
@@ -77,7 +75,6 @@ class ProverPolicy(Policy):
     glances: tuple[tuple[int, float], tuple[int, float]] = ((30_000_000, 0.1), (100_000_000, 0.15))
     glance_most_cells: int = 1 << 19
     first_preparation_work: int = 1_000_000
-    first_search_seconds: float = 0.01
     order_seconds: float = 0.1
     search_nodes: int = 1024
     cluster_cells: tuple[int, int] = (1 << 9, 1 << 12)
