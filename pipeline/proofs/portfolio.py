@@ -92,7 +92,6 @@ class Opening:
                     self._glance_by_diagrams()
             if self.known.is_over():
                 return
-        self.turns.debt_seconds["search"] = self.known.tried.get("search", 0.0)
         self._sweep_searched(math.inf, _PLANNED_SWEEP_SECONDS)
         if self._prunes and not self.known.is_over():
             # Russian dolls come before the full preparation, and take as long as all work so far; without an

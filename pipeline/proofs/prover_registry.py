@@ -126,6 +126,12 @@ ALL_PROVERS: tuple[Registered, ...] = (
     Registered("subtrees", _in("subtrees", "SubtreeProver"), CompiledLoop(*_DEPTH_FIRST, 1.0)),
     Registered("rows", _in("row_layers", "RowProver"), weights={"few large": 0.5}),
     Registered(
+        "search",
+        _in("branch_and_bound", "DepthFirstProver"),
+        CompiledLoop(*_DEPTH_FIRST, 1.0, interpreted=True),
+        weights={"few large": 4.0, "unfound": 4.0, "many": 0.5},
+    ),
+    Registered(
         "local",
         _in("local_search", "LocalProver"),
         CompiledLoop("tasks.search.annealing", "anneal", 1.0),
@@ -138,12 +144,6 @@ ALL_PROVERS: tuple[Registered, ...] = (
         _in("diagrams", "DiagramProver"),
         CompiledLoop("tasks.diagrams.min_plus_loops", "merge", 0.5),
         weights={"few large": 0.25},
-    ),
-    Registered(
-        "search",
-        _in("branch_and_bound", "DepthFirstProver"),
-        CompiledLoop(*_DEPTH_FIRST, 1.0, interpreted=True),
-        weights={"few large": 4.0, "unfound": 4.0, "many": 0.5},
     ),
     Registered("toulbar2", _in("toulbar2", "Toulbar2Prover"), package="pytoulbar2"),
     Registered("dense", _in("planned_sweep", "DenseProver")),

@@ -66,6 +66,8 @@ class Search:
     ----------
     memory_bytes : int
         For the network's copy, the trail and the open nodes.
+    seconds : float
+        CPU seconds of the search so far.
     lower : int
         No total is below it, or below the cut-off.
     best : tuple of int or None
@@ -94,7 +96,7 @@ class Search:
         self._root: Any = None
         self._nodes: list[tuple[int, int, bytes, float]] = []
         self._share, self._open_share = 1.0, 0.0
-        self._seconds, self._progress = 0.0, list[tuple[float, float]]()
+        self.seconds, self._progress = 0.0, list[tuple[float, float]]()
         self._made = self._pace = self._left = 0
         self._finished = self._empty = False
 
@@ -218,7 +220,7 @@ class Search:
         if self._root is None:
             self._root, self._pace = root_of(self._state), 1
             return code
-        self._seconds += taken
+        self.seconds += taken
         if taken > policy.look_seconds:
             self._pace = max(1, self._pace // 2)
         elif code == PAUSED:
@@ -240,7 +242,7 @@ class Search:
         """CPU seconds until the proof if the search goes on at the rate of its later half; infinite while unknown."""
         if self._finished:
             return 0.0
-        before = [mark for mark in self._progress if mark[0] <= self._seconds / 2]
+        before = [mark for mark in self._progress if mark[0] <= self.seconds / 2]
         if not before:
             return math.inf
         (seconds, closed), (until, now) = before[-1], self._progress[-1]
@@ -248,8 +250,8 @@ class Search:
 
     def _mark_progress(self) -> None:
         """Note the part of the tree explored so far, at times that grow by a tenth."""
-        if not self._progress or self._seconds > _MARK_RATIO * self._progress[-1][0]:
-            self._progress.append((self._seconds, self.closed))
+        if not self._progress or self.seconds > _MARK_RATIO * self._progress[-1][0]:
+            self._progress.append((self.seconds, self.closed))
 
     def _outcome(self) -> Outcome:
         if self._finished and (self._total is None or self._total > self._upper):
@@ -412,7 +414,8 @@ class DepthFirstProver(SearchProver[Search]):
         """Whether the search is expected to end soon, in relation to the time that other work took so far."""
         if self.search is None or self.hopeless:
             return False
-        own = self.incumbent.tried.get("search", 0.0)
+        # a short run before preparation counts as other work, because this search does not continue it
+        own = self.search.seconds
         return own + self.search.remaining_seconds <= _EXPECTED_RATIO * (self.incumbent.spent - own)
 
     def leave_memory(self, search: Search) -> None:

@@ -197,7 +197,7 @@ def test_the_explored_part_of_the_tree_grows_to_all_of_it(clique: CostNetwork) -
 def test_remaining_seconds_follow_from_the_later_half(clique: CostNetwork) -> None:
     search = Search(clique, range(7), None)
     assert search.remaining_seconds == math.inf
-    search._seconds, search._progress = 8.0, [(1.0, 0.0), (3.0, 0.1), (6.0, 0.2), (8.0, 0.6)]
+    search.seconds, search._progress = 8.0, [(1.0, 0.0), (3.0, 0.1), (6.0, 0.2), (8.0, 0.6)]
     assert search.remaining_seconds == pytest.approx(0.4 * 5.0 / 0.5)
     search._progress = [(1.0, 0.3), (8.0, 0.3)]
     assert search.remaining_seconds == math.inf
