@@ -102,6 +102,8 @@ class TreeSearch:
         Rates that price trees.
     itemsize : int
         Bytes of a value.
+    sweeps : float
+        Seconds of a run in those of one sweep over its tree: about three for a propagation, which goes both ways.
     longest : float
         Planning time of an automatic search at most.
     ended : callable, optional
@@ -116,6 +118,7 @@ class TreeSearch:
     seed: int = 0
     rates: Rates = Rates()
     itemsize: int = 8
+    sweeps: float = 1.0
     longest: float = LONGEST_PLANNING
     ended: Ended | None = field(default=None, compare=False)
 
@@ -247,8 +250,13 @@ class _SearchState:
 
     @property
     def best_seconds(self) -> float:
-        """Predicted seconds of the best tree."""
+        """Predicted seconds of one sweep over the best tree."""
         return self.found[0][0]
+
+    @property
+    def run_seconds(self) -> float:
+        """Predicted seconds of a run with the best tree."""
+        return self.asked.sweeps * self.best_seconds
 
     @property
     def compiling_pays(self) -> bool:
@@ -259,7 +267,7 @@ class _SearchState:
             return True
         if self.asked.seconds is not None:
             return self.asked.seconds >= policy.compiled_seconds
-        return self.best_seconds >= seconds or max(self.best.cells, default=0) > UNCOMPILED_CELLS
+        return self.run_seconds >= seconds or max(self.best.cells, default=0) > UNCOMPILED_CELLS
 
     @property
     def is_acyclic(self) -> bool:
@@ -303,7 +311,7 @@ class _SearchState:
         orders = OrderPool(self.dims, self.scopes, order, self.seed)
         starts: list[Rearranger] = []
         effort = _FIRST_ROUND_SECONDS
-        curve = _Curve(self.best_seconds)
+        curve = _Curve(self.run_seconds)
         while (left := self._budget(budget) - self.spent) > 0 and not self._late(budget) and not self._ended:
             if self.check and self.spent > policy.doubtful_seconds / 4 and self.spent + left > policy.doubtful_seconds:
                 self.check(self.best)
@@ -322,7 +330,7 @@ class _SearchState:
             if self.kind != "refined":
                 for one in tried:
                     self.consider(one)
-                curve.add(self.best_seconds)
+                curve.add(self.run_seconds)
                 continue
             fresh = [self._rearranger(self.starts.pairwise(one)) for one in tried]
             for rearranger in fresh:
@@ -333,7 +341,7 @@ class _SearchState:
                 if rearranger.changed:
                     self.spent += _TREE_SECONDS * self._size
                     self._keep_forest(rearranger.forest())
-            curve.add(self.best_seconds)
+            curve.add(self.run_seconds)
 
     def _starts(self, effort: float) -> int:
         """Return the number of orders that a round refines; few for a large network, because its forests take long."""
@@ -378,9 +386,9 @@ class _SearchState:
         policy = OrderPolicy.current()
         if not self.automatic:
             return budget
-        seconds = self.best_seconds
-        if seconds > HOPELESS_SECONDS:
+        if self.best_seconds > HOPELESS_SECONDS:
             return min(budget, _HOPELESS_SECONDS)
+        seconds = self.run_seconds
         return min(budget, max(policy.share * seconds, min(_SHORT_SHARE * seconds, SMALL_SECONDS)))
 
     def _clock(self) -> float:

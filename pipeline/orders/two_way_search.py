@@ -99,7 +99,8 @@ def tree_for_both_ways(search: TreeSearch, effort: PlanningBudget | None = None,
             search = replace(search, seconds=min(seconds, most_seconds, max(left, _LEAST_RESTARTS_SECONDS)))
         elif propagation < _BOTH_WAYS_SMALL_SECONDS:
             return best
-    found = replace(search, rates=rates).trees(effort, check, starts)
+    sweeps = max(seconds_of_best / max(tree_cost(best, rates, itemsize).seconds, rates.step_seconds), 1.0)
+    found = replace(search, rates=rates, sweeps=sweeps).trees(effort, check, starts)
     one_way = tree_cost(found[0], rates, itemsize).seconds
     if one_way > HOPELESS_SECONDS:
         return found[0]

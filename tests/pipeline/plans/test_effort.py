@@ -23,6 +23,7 @@ from bucketflow.pipeline.orders import min_fill
 from bucketflow.pipeline.orders.effort import LEAST, SHARE, PlanningBudget
 from bucketflow.pipeline.orders.order_policy import OrderPolicy
 from bucketflow.pipeline.orders.tree_search import TreeSearch
+from bucketflow.pipeline.orders.two_way_search import tree_for_both_ways
 from bucketflow.pipeline.plans.plan import Plan
 from bucketflow.pipeline.plans.planner import Planner, forget_plans
 from bucketflow.pipeline.plans.problem import PlanOptions, Problem
@@ -117,6 +118,16 @@ def test_a_long_search_asks_once_whether_it_is_worth_it(in_force: InForce) -> No
     assert asked[0] == asked[1]
     TreeSearch(problem.dims, problem.scopes, seconds=0.1, rates=slow).trees(check=check)
     assert len(asked) == 2
+
+
+def test_a_search_for_both_ways_takes_a_share_of_both_sweeps() -> None:
+    problem = replace(grid(8, 12, 3), targets=None)
+    search = TreeSearch(problem.dims, problem.scopes, rates=Rates(2e5, 2e5, 2e6))
+    spent = []
+    for find in (TreeSearch.cheapest, tree_for_both_ways):
+        find(search, effort := PlanningBudget())
+        spent.append(effort.spent)
+    assert spent[1] > 2 * spent[0]
 
 
 def test_what_more_memory_would_only_bring_within_weeks_is_hopeless() -> None:
