@@ -10,19 +10,20 @@ from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
-# Seconds to wait for a scheduler, and then for its first worker: both may have been started a moment ago. A scheduler
-# listens 2 seconds after its start; a worker may have to be placed on another machine first.
-LISTENING_SECONDS = 5.0
-PATIENCE_SECONDS = 15.0
 # Seconds of silence before a message tells the user the reason for waiting.
 NOTICE_SECONDS = 1.0
 
 _SCHEMES = ("tcp", "tls", "ucx", "ws", "wss")
 # A scheduler that listens answers within this.
 ANSWER_SECONDS = 5.0
+# Seconds to wait for a scheduler, and then for its first worker: both may have been started a moment ago. A scheduler
+# listens 2 seconds after its start; a worker may have to be placed on another machine first.
+LISTENING_SECONDS = ANSWER_SECONDS
+PATIENCE_SECONDS = 3 * ANSWER_SECONDS
 # A scheduler that answered before is gone if it does not answer within this.
 GONE_SECONDS = 2.0
-_PAUSE_SECONDS = 0.1
+# How often a state that changes in another process is looked at or reported.
+LOOK_SECONDS = 0.25
 
 
 class ClusterError(Exception):
@@ -134,7 +135,7 @@ def wait_for_listening(address: str, place: tuple[str, int], end: float) -> None
         except OSError as error:
             if time.monotonic() > end:
                 raise ClusterError(unanswered(address, error.strerror or str(error))) from None
-        time.sleep(_PAUSE_SECONDS)
+        time.sleep(LOOK_SECONDS)
 
 
 def unanswered(address: str, why: str) -> str:

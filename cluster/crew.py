@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from .address import ANSWER_SECONDS, connected
+from .address import ANSWER_SECONDS, LOOK_SECONDS, connected
 from .dask_pool import DaskPool, fetching
 from .pool import TaskLabel
 
-#: Seconds between two looks of a member for the latest word, and without a word after which it ends.
-_LOOK_SECONDS, _ALONE_SECONDS = 0.25, 60.0
+#: Seconds without a word after which a member ends.
+_ALONE_SECONDS = 60.0
 #: Seconds after which the word is said again, as a sign of life.
-_SAID_SECONDS = 2.0
+_SAID_SECONDS = 8 * LOOK_SECONDS
 
 
 class WorkerCrew:
@@ -130,7 +130,7 @@ class Member:
     def heard(self) -> Any:
         """Return the latest word; ``alone`` is true from when there is none any more."""
         now = time.monotonic()
-        if not self.alone and now - self._looked_at >= _LOOK_SECONDS:
+        if not self.alone and now - self._looked_at >= LOOK_SECONDS:
             self._looked_at, self._heard_at = now, self._heard_at or now
             self._look(now)
             self.alone = self.alone or now - self._heard_at > _ALONE_SECONDS

@@ -16,15 +16,21 @@ from queue import Empty, SimpleQueue
 from typing import Any, Final, TypeVar
 from weakref import WeakSet
 
-from .address import GONE_SECONDS, ClusterLostError, WorkersDiedError, connected, disconnected
+from .address import (
+    ANSWER_SECONDS,
+    GONE_SECONDS,
+    LOOK_SECONDS,
+    ClusterLostError,
+    WorkersDiedError,
+    connected,
+    disconnected,
+)
 from .logs import log_on_workers
 from .pool import Call, LabelOf, Node, ReadyTasks, TaskLabel, in_a_row
 from .worker_facts import Admission
 
 # One topic for all runs: the scheduler keeps a bounded number of events of each topic.
 _TOPIC: Final = "bucketflow-cells"
-#: Seconds between two reports of a worker about a run.
-_REPORT_SECONDS: Final = 0.5
 
 _lock = threading.Lock()
 _here = threading.local()
@@ -54,7 +60,7 @@ def count_cells(cells: int) -> None:
     with _lock:
         total, reported = _swept.pop(run, (0, 0.0))
         total += cells
-        due = now - reported >= _REPORT_SECONDS
+        due = now - reported >= 2 * LOOK_SECONDS
         _swept[run] = total, now if due else reported
         while len(_swept) > 64:
             del _swept[next(iter(_swept))]
@@ -101,7 +107,7 @@ It returns the future of the last task.
 # Waiting for tasks of a cluster that may go away while they run.
 
 # Workers come back: a nanny starts the next one, a batch system grants more. After this long no worker is expected.
-PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = 6 * ANSWER_SECONDS
 
 # How often a task that has not ended makes us look whether a worker is still there.
 GLANCE_SECONDS = 1.0
@@ -197,9 +203,6 @@ def fetching(future: Any) -> Future[Any]:
 # Priorities of successive tasks of a batch differ by this. Those of two runs differ by at least 1: a million tasks fit.
 _ORDER_STEP = 2.0**-24
 _ANY_SIZE = "1 PiB"
-
-# How long the number of workers is taken for granted.
-_FRESH_SECONDS = 1.0
 
 
 class DaskPool:
@@ -489,7 +492,7 @@ class _Balance:
 
     def _current(self) -> dict[str, int]:
         """Ask for the workers now and then: the answer takes milliseconds."""
-        if time.monotonic() - self._read_at > _FRESH_SECONDS:
+        if time.monotonic() - self._read_at > GLANCE_SECONDS:
             self._slots, self._read_at = self._read(), time.monotonic()
         return self._slots
 

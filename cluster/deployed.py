@@ -20,16 +20,13 @@ from pathlib import Path
 from shutil import which
 from typing import Any
 
-from .address import ClusterError
+from .address import LOOK_SECONDS, ClusterError
 from .connect import verify_workers
 from .starting import children_ignore_interrupts, is_asked_for, kept_local, last_sentence, starting, without_web_server
 from .version import install_hint
 
 # Deployers start workers in the background, where tornado logs what they raise.
 _LOGGER = "tornado.application"
-_GLANCE_SECONDS = 0.5
-# Maximum number of waiting batch jobs named in a message.
-_MOST_JOBS = 3
 
 
 class _Ear(logging.Handler):
@@ -79,7 +76,7 @@ def wait_for_worker(cluster: Any, client: Any, name: str, patience_seconds: floa
     while True:
         left = end - time.monotonic()
         try:
-            client.wait_for_workers(1, timeout=max(min(_GLANCE_SECONDS, left), 0.01))
+            client.wait_for_workers(1, timeout=max(min(LOOK_SECONDS, left), 0.01))
             return
         except TimeoutError:
             if failures and not _is_under_way(cluster):
@@ -105,14 +102,13 @@ def _why(cluster: Any, failures: Sequence[str]) -> str:
         return f": {failures[-1]}"
     workers = getattr(cluster, "workers", None)
     ids = [getattr(worker, "job_id", None) for worker in workers.values()] if isinstance(workers, dict) else []
-    known = [str(each) for each in ids if each is not None][:_MOST_JOBS]
+    known = [str(each) for each in ids if each is not None][:3]
     return f": the batch system has not started job {', '.join(known)}" if known else ""
 
 
 # More are a slip of the pen, or meant to do harm.
 MOST_WORKERS = 100_000
 _KEYS = ("class", "arguments", "adapt", "scale", "wait")
-_WAIT_SECONDS = 600.0
 # Extras that install the packages of deployers outside Dask.
 _EXTRAS = {
     "asyncssh": "ssh",
@@ -144,7 +140,7 @@ class Deployment:
     arguments: Mapping[str, Any] = field(default_factory=dict)
     adapt: Mapping[str, Any] = field(default_factory=dict)
     scale: int | None = None
-    wait_seconds: float = _WAIT_SECONDS
+    wait_seconds: float = 600.0
 
 
 def read_deployment(name: str) -> Deployment:
@@ -168,7 +164,7 @@ def read_deployment(name: str) -> Deployment:
             raise ClusterError(f"the cluster {name} has {found[key]!r} for {key!r}; expected names with values")
     try:
         scale = None if found.get("scale") is None else int(found["scale"])
-        wait = float(found.get("wait") or _WAIT_SECONDS)
+        wait = float(found.get("wait") or Deployment.wait_seconds)
     except (TypeError, ValueError, OverflowError):
         raise ClusterError(f"the cluster {name} needs numbers for 'scale' and 'wait'") from None
     if not 0 <= (scale or 0) <= MOST_WORKERS or not 0 < wait < math.inf:

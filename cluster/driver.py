@@ -14,11 +14,10 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
-from .address import GONE_SECONDS
+from .address import GONE_SECONDS, LOOK_SECONDS
 
 #: Priority of a task that drives a run. It starts immediately, before tasks that compute, because it mostly waits.
 FIRST = 1_000_000
-_GLANCE_SECONDS = 0.25
 _PAUSE_SECONDS = 0.01
 
 _here = threading.local()
@@ -140,11 +139,11 @@ class Driver:
         from distributed import secede
 
         seconds = 0.0
-        while not self._ended.wait(_GLANCE_SECONDS):
+        while not self._ended.wait(LOOK_SECONDS):
             if self._leave.is_set():
                 self._leave.clear()
                 secede()
-            seconds += _GLANCE_SECONDS
+            seconds += LOOK_SECONDS
             if seconds >= 1.0:
                 seconds = 0.0
                 self.look()

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import lru_cache
+from io import DEFAULT_BUFFER_SIZE
 from pathlib import Path, PurePosixPath
 from typing import Final
 
@@ -24,11 +25,7 @@ _LIMIT_SHARE = 0.6
 # Where little is free, small models that need no compiled code still get this much of it.
 _LEAST_SHARE = 0.25
 
-# A limit that is none, as version 1 writes it: about the largest number there is.
-_UNLIMITED = 1 << 62
-
 _AVAILABLE = re.compile(r"MemAvailable:\s+(\d+) kB")
-_READ_BYTES = 1 << 16
 
 # For each version of control groups: the limit, the usage, and the entry of memory.stat for reclaimable memory.
 _FILES = {
@@ -105,7 +102,7 @@ def _left(group: str, version: int) -> int | None:
     """Return the remaining memory of a group. Its cached file pages count as free, because the kernel reclaims them."""
     limit_file, usage_file, entry = _FILES[version]
     limit = _read_int(f"{group}/{limit_file}")
-    if limit is None or limit >= _UNLIMITED:
+    if limit is None or limit >= sys.maxsize // 2:  # version 1 writes about the largest number if there is none
         return None
     used = _read_int(f"{group}/{usage_file}")
     if used is None:
@@ -161,7 +158,7 @@ def _text(path: str) -> str:
     except OSError:
         return ""
     try:
-        return b"".join(iter(lambda: os.read(file, _READ_BYTES), b"")).decode(errors="surrogateescape")
+        return b"".join(iter(lambda: os.read(file, DEFAULT_BUFFER_SIZE), b"")).decode(errors="surrogateescape")
     except OSError:
         return ""
     finally:

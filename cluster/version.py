@@ -21,7 +21,6 @@ REPOSITORY: Final = ""
 
 # What is installed of the package: not its tests, which a checkout has beside it.
 _ROOMS: Final = ("cluster", "pipeline", "storage", "tasks")
-_SHOWN_DIGITS: Final = 12
 
 
 @cache
@@ -32,7 +31,7 @@ def source_digest() -> str:
     root, digest = Path(__file__).parents[1], sha256()
     for path in (root / "__init__.py", *sorted(path for room in _ROOMS for path in (root / room).rglob("*.py"))):
         digest.update(path.relative_to(root).as_posix().encode() + b"\0" + sha256(path.read_bytes()).digest())
-    return digest.hexdigest()[:_SHOWN_DIGITS]
+    return digest.hexdigest()[:12]
 
 
 def install_hint(extra: str) -> str:

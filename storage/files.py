@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import errno
 import os
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -29,8 +30,6 @@ from .spec import StorageError
 Place: TypeAlias = Path | ObjectPath
 """A path in a file system or in an object store."""
 
-# What an object store holds at most: nothing that a plan could exceed.
-_ENDLESS = 1 << 62
 
 PARTIAL = ".partial"
 #: Flags of ``os.open`` for every file: a link is not followed, a pipe not waited for.
@@ -65,7 +64,7 @@ def opened(path: str | Place, flags: int = os.O_RDONLY) -> FileIO | ObjectReader
 def free_bytes(path: Place) -> int:
     """Return what the file system has left that a path, there or not yet, is in."""
     if isinstance(path, ObjectPath):
-        return _ENDLESS
+        return sys.maxsize
     place = next((one for one in (path, *path.absolute().parents) if os.path.exists(one)), path)
     status = os.statvfs(place)
     return status.f_bavail * status.f_frsize

@@ -23,7 +23,7 @@ from .object_store import ObjectPath, StaleObjectError
 # more requests and a risk for holders that are suspended.
 LEASE_SECONDS: Final = 15.0
 _RENEWALS_A_LEASE = 3
-_LOOKS_A_LEASE = 30
+_LOOKS_A_LEASE = 10 * _RENEWALS_A_LEASE
 
 
 class Lease:

@@ -67,6 +67,8 @@ _LEASE: Final = "lease-"
 #: Errors of file systems without ``flock``.
 UNSUPPORTED: Final = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOLCK, errno.EINVAL)
 _HELD: Final = (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES)
+# Pause between two looks at a file that another process is about to write or release.
+PAUSE_SECONDS: Final = 0.05
 # A lease that was not renewed for this long is free. The owner renews it six times as often.
 LEASE_SECONDS: Final = 60.0
 

@@ -37,7 +37,7 @@ from .files import (
 )
 from .lease import Lease, is_held, take_lease
 from .ledger import SYNC_SECONDS, read_lines, to_line
-from .locks import LOCK, LockFile, is_lock, open_lock, open_lock_to_read, try_lock
+from .locks import LOCK, PAUSE_SECONDS, LockFile, is_lock, open_lock, open_lock_to_read, try_lock
 from .object_store import ObjectPath
 from .spec import DamagedError, OtherFormatError, StorageError, StoreError, disk_full, file_fault
 
@@ -360,7 +360,6 @@ def sweep_partial_files(folder: Place) -> None:
 
 
 _RECORD, _PULSE, _LOG = "job.json", "pulse.json", "log.jsonl"
-_PAUSE_SECONDS = 0.05
 
 
 class JobDir:
@@ -459,7 +458,7 @@ class JobDir:
             while not try_lock(lock):
                 if time.monotonic() > end:
                     raise StorageError(f"{self.run} is driven by another process")
-                time.sleep(_PAUSE_SECONDS)
+                time.sleep(PAUSE_SECONDS)
             yield
 
     def remove(self) -> None:

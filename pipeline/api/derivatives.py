@@ -7,6 +7,7 @@ because the functions make it impossible: the propagation uses the model's table
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import prod
@@ -147,7 +148,7 @@ def _exp(logs: Array) -> Array:
 Array = NDArray[Any]
 # A probability of a smaller entry's states may be below all floats, though the derivative is not.
 _SMALL: Final = 1e-100
-WIDE_ORDERS: Final = 290.0
+WIDE_ORDERS: Final = -math.log10(LEAST_FACTOR)
 """If two assignments differ by at least this number of orders of magnitude, parts of a sum may be below all floats."""
 
 Answer = Callable[[Question], Marginals]

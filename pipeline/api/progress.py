@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ...tasks.compiler.working_time import told_of_compiling
-from ..drawings.display_policy import DisplayPolicy
+from ..drawings.display_policy import LINE_SECONDS, DisplayPolicy
 from ..errors import ModelError, printable, shorten
 from ..formats.read import GivenModel, given_model
 from ..formats.text.source import reading_within
@@ -26,9 +26,6 @@ if TYPE_CHECKING:
 
     from ..answering.bound_listeners import OnBounds
     from ..models.model import Model
-
-# Without a terminal, progress is a line after so many seconds.
-_LINE_SECONDS: Final = 10.0
 
 
 #: Text shown while loops are compiled. Their machine code is cached for later runs.
@@ -92,7 +89,7 @@ class Lines:
 
     def say(self, text: str, now: bool = False) -> None:
         """Print a line if the last one is old, or if it is to be printed immediately."""
-        if now or self._clock() - self._printed >= _LINE_SECONDS:
+        if now or self._clock() - self._printed >= LINE_SECONDS:
             self._printed = self._clock()
             self._write(text)
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from ..errors import ModelError, checks_keywords, shorten
 from ..formats.read import load
+from ..models.bayesian_networks import EVEN
 from ..models.model import Kind, Model
 from ..models.state_names import typed_label
 from ..public_names import public
@@ -159,9 +160,6 @@ def from_pytoulbar2(network: Any) -> Model:
     return replace(model, states=tuple(states), source="")
 
 
-_SUM_TOLERANCE = 1e-6
-
-
 @public
 @checks_keywords
 def from_pyagrum(network: Any) -> Model:
@@ -203,7 +201,7 @@ def _tensor(tensor: Any) -> Table:
     # Lists of pyAgrum have an axis too many for some variables of one state.
     array = np.asarray(tensor.tolist(), dtype=np.float64).reshape([tensor.variable(n).domainSize() for n in names])
     total, expected = float(array.sum()), float(tensor.sum())
-    if not abs(total - expected) <= _SUM_TOLERANCE * max(1.0, abs(expected)):
+    if not abs(total - expected) <= EVEN * max(1.0, abs(expected)):
         name = shorten(", ".join(tensor.names))
         raise ModelError(
             f"the table over {name} has cells with the sum {total:.9g}, but pyAgrum gives the sum {expected:.9g}: "

@@ -24,12 +24,12 @@ import click
 from ...cluster.address import waiting_reported
 from ...cluster.logs import FORMATS, LEVELS, LogSettings, configure_logs, log_settings
 from ...storage.spec import file_fault
+from ..drawings.display_policy import LINE_SECONDS
 from ..errors import TUNE_REMOVED, BucketflowError, ModelError
 from ..local_paths import verify_cache_folder
 from ..metrics import Metrics
 
 _COMMANDS = logging.getLogger("bucketflow.command")
-_WRITE_SECONDS = 10.0
 _GIVEN = "bucketflow.logs"
 
 
@@ -49,7 +49,7 @@ class DriverMetrics(Metrics):
         if self._path is not None:
             self.count("bucketflow_batch_rows_total", "Rows with an outcome.", status=status)
             self.count("bucketflow_batch_row_seconds_total", "Seconds of computation.", seconds, status=status)
-            if time.monotonic() - self._written > _WRITE_SECONDS:
+            if time.monotonic() - self._written > LINE_SECONDS:
                 self.save()
 
     def save(self) -> None:
@@ -150,8 +150,9 @@ EXIT_STATUS = {
     143: "SIGTERM",
     1: "a bug",
 }
+#: Exit code of a query that is bounded or not answered in time.
+UNANSWERED = 4
 EXIT_CODES = f"Exit codes: {', '.join(f'{code} {meaning}' for code, meaning in EXIT_STATUS.items())}."
-_STOPPED = 130
 # Seconds after which an interruption is raised again, if it came where nothing can be raised, such as in callbacks of
 # imports.
 _AGAIN_SECONDS = 0.01
@@ -177,7 +178,7 @@ def guarded(command: Callable[..., T]) -> Callable[..., T]:
         except MemoryError:
             _end("out of memory; give a smaller --memory or --gpu-memory, so that the plan uses less", 3)
         except KeyboardInterrupt as stop:
-            _end(str(stop) or "stopped", codes[0] if codes else _STOPPED)
+            _end(str(stop) or "stopped", codes[0] if codes else 128 + signal.SIGINT)
 
     return run
 

@@ -12,7 +12,7 @@ import click
 
 from ..errors import IncompatibleRunError
 from ..models.option_rows import options_for
-from .ending import guarded, say
+from .ending import UNANSWERED, guarded, say
 from .options import (
     Grouped,
     complete_path,
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from ..jobs.job import Job
 
 
-_UNANSWERED = 4
 _COLUMNS = ("job", "model", "query", "state", "done", "for", "workers", "peak")
 
 _scheduler = click.option("--scheduler", metavar="ADDR", help="The scheduler of JOB, if JOB is an id.")
@@ -254,7 +253,7 @@ def _print_result(job: Job, wait: bool, as_json: bool) -> None:
         record = job.standing()
         if record.state in ("waiting", "running"):
             say(f"job {record.id} is {record.state}; wait for it with --wait")
-            sys.exit(_UNANSWERED)
+            sys.exit(UNANSWERED)
     job.finished()
     answer = job.answer()
     if as_json:
@@ -264,7 +263,7 @@ def _print_result(job: Job, wait: bool, as_json: bool) -> None:
         print_answer(job.result(), as_json)
     proof = answer.get("proof")
     if proof and not _is_close(proof):
-        sys.exit(_UNANSWERED)
+        sys.exit(UNANSWERED)
 
 
 def _is_close(proof: dict[str, Any]) -> bool:

@@ -12,7 +12,7 @@ from ...cluster.version import __version__
 from ..api.complete_names import complete_states
 from ..models.option_rows import options_for
 from .assignments import many_asked, print_many, solving
-from .ending import EXIT_CODES, Commands, guarded
+from .ending import EXIT_CODES, UNANSWERED, Commands, guarded
 from .options import (
     Grouped,
     complete_model,
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from ..results.posteriors import Marginals
     from ..results.result import Result
 
-_BOUNDED = 4
 _HOMES = {
     "bound": "bound",
     "calibrate": "calibrate",
@@ -153,7 +152,7 @@ def _end_bounded(result: Result | Marginals | FittedModel) -> None:
     """Exit where an optimum is bounded less closely than was asked."""
     proof = getattr(result, "proof", None)
     if proof is not None and not proof.close:
-        sys.exit(_BOUNDED)
+        sys.exit(UNANSWERED)
 
 
 @main.command(cls=Grouped)

@@ -15,9 +15,6 @@ from .options import Grouped, option
 if TYPE_CHECKING:
     from ..reproduce.comparison import Comparison
 
-# The exit code where an answer is not the known one.
-_WRONG = 1
-
 
 @click.command("reproduce", cls=Grouped)
 @click.argument("name", required=False)
@@ -97,7 +94,7 @@ def reproduce(
     write(found, out, page)
     if found.wrong:
         say(f"not the known answer: {', '.join(found.wrong)}")
-        sys.exit(_WRONG)
+        sys.exit(1)
 
 
 def _print(found: Comparison, *, every: bool) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.table import Table
@@ -12,6 +12,7 @@ from rich.table import Table
 from ...cluster.memory import COMPILED_PROCESS_BYTES, PROCESS_BYTES, limited_task_bytes
 from ...tasks.compiler.code_cache import COLD_CELLS
 from ...tasks.steps.light_dataclass import dataclass
+from ..drawings.display_policy import LISTED_STEPS
 from ..drawings.svg import drawing_ending
 from ..errors import BudgetError, ModelError, format_bytes, format_cells, printable, shown_number
 from ..machine.cpu import machine, removed_launches
@@ -30,9 +31,6 @@ if TYPE_CHECKING:
     from ..answering.plan_preview import PlanPreview, Remainder
     from ..answering.prepared import Prepared
     from ..trees.junction_sizes import JunctionTreeSizes
-
-# Largest steps of a plan that are printed.
-_LARGEST_STEPS: Final = 6
 
 
 def plan_json(found: PlanPreview) -> str:
@@ -329,7 +327,7 @@ def _steps_table(prepared: Prepared, plan: Plan) -> Table:
         steps.add_column(column, justify="left" if column == "kernel" else "right", no_wrap=True)
     sizes = plan.tree.dims
     model, variables = prepared.network.model, prepared.network.variables
-    for step in sorted(plan.steps, key=lambda s: -s.lowered.cells)[:_LARGEST_STEPS]:
+    for step in sorted(plan.steps, key=lambda s: -s.lowered.cells)[:LISTED_STEPS]:
         gone = {v for axes in step.input_axes for v in axes} - set(step.axes) - set(plan.sliced)
         names = [model.names[variables[v]] for v in sorted(gone)]
         steps.add_row(

@@ -19,15 +19,12 @@ from ...storage.files import Place, file_bytes
 from ...storage.run_folder import stored_bounds, stored_plan, stored_result
 from ...storage.spec import Receipt, StorageError
 from ...storage.tables import stored_arrays
-from ..drawings.display_policy import LISTED_MEMBERS, SAME_SECONDS
+from ..drawings.display_policy import LISTED_MEMBERS, LISTED_STEPS, SAME_SECONDS
 from ..drawings.shown import wrapped
 from ..errors import IncompatibleRunError, counted, encodable, format_bytes, logarithm, printable, shorten
 from ..examples import examples
 from ..formats.registry import formats, unread_formats
 from ..learning.fit_folder import fit_facts, stored_fit
-
-# Slowest steps of a run that are printed.
-_SLOWEST_STEPS: Final = 5
 
 # Characters beside each cell of a table.
 _BETWEEN = 3
@@ -293,7 +290,7 @@ def run_facts(path: Place) -> dict[str, Any]:
         "disk_bytes_expected": plan["stored_bytes"][0] if plan and plan.get("rows_stored") else None,
         "disk_bytes": file_bytes(path, "c*"),
         "arrays": [array.to_dict() for array in arrays],
-        "slowest": [_slow(r) for r in sorted(blocks, key=lambda r: -r.seconds)[:_SLOWEST_STEPS]],
+        "slowest": [_slow(r) for r in sorted(blocks, key=lambda r: -r.seconds)[:LISTED_STEPS]],
     }
 
 

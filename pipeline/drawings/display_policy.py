@@ -9,6 +9,10 @@ from ...tasks.steps.policy import Policy
 
 # Members of a list, variables with bars, and bars of a chart that are shown.
 LISTED_MEMBERS: Final = 40
+# Seconds between two lines of progress, or two writes of metrics, where no terminal shows them.
+LINE_SECONDS: Final = 10.0
+# Largest steps of a plan, or slowest steps of a run, that are printed.
+LISTED_STEPS: Final = 6
 # Clocks that are read together differ by less.
 SAME_SECONDS: Final = 1e-4
 # Axes and bars are logarithmic if the largest value is this many times the least.

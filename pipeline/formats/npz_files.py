@@ -15,9 +15,6 @@ from numpy.typing import NDArray
 from ..errors import BudgetError, format_bytes
 from .text.source import JSON_BYTES
 
-# Bytes of the longest header that is read; NumPy writes 128 for an array without fields.
-_HEADER_BYTES = 1 << 12
-
 
 @dataclass(frozen=True)
 class NpzEntry:
@@ -72,7 +69,8 @@ def npz_entries(file: str | Path | IO[bytes]) -> dict[str, NpzEntry]:
 def _header(stream: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any], int]:
     version = np.lib.format.read_magic(stream)
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    shape, _, dtype = read(stream, max_header_size=_HEADER_BYTES)
+    # NumPy writes 128 bytes for an array without fields
+    shape, _, dtype = read(stream, max_header_size=4096)
     if any(size < 0 for size in shape):
         raise ValueError("a size below 0")
     return shape, dtype, stream.tell()

@@ -14,6 +14,7 @@ from typing import Any, Final, TypeVar
 from ...cluster import driver
 from ...cluster.connect import Link
 from ...storage.files import Place
+from ...storage.locks import PAUSE_SECONDS
 from ...storage.object_store import ObjectPath
 from ...storage.run_folder import JobDir, job_folders, stored_bounds, stored_plan, stored_result
 from ...storage.spec import file_fault
@@ -32,8 +33,6 @@ from ..results.result import Result, answered_before
 from .driver import hand_over, new_key
 from .record import DONE, ENDED, PREFIX, JobFacts, Progress, Record, State, facts_of, read_record, write_record
 
-# First pause between two looks at a run directory.
-_FIRST_PAUSE_SECONDS: Final = 0.02
 # Longest pause between two looks.
 _LONGEST_PAUSE_SECONDS: Final = 1.0
 
@@ -147,7 +146,7 @@ class Job:
 
     def _ended(self, link: Link, timeout: float | None, seen: Callable[[Job], None] | None = None) -> Record:
         end = None if timeout is None else time.monotonic() + timeout
-        pause = _FIRST_PAUSE_SECONDS
+        pause = PAUSE_SECONDS
         while True:
             record = self._standing(link)
             if seen is not None:

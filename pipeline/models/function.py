@@ -26,13 +26,13 @@ from ..public_names import public
 _ROWS_LEAST_CELLS: Final = 1 << 16
 # Functions are stored as rows if the rows need at most 1 / ``ROWS_PART`` of the dense memory.
 ROWS_PART: Final = 4
-# At most this many rows are compared one by one, more are sorted.
-_COMPARED_ROWS: Final = 64
 #: Fewer functions, numbers or assignments are handled one by one, because NumPy takes longer to look through arrays.
 FEW: Final = 16
 #: Cells of small functions that are handled together, in one array; and the cells of a small function, at most.
 JOINT_CELLS: Final = 1 << 16
 SMALL_CELLS: Final = JOINT_CELLS // FEW
+# At most this many rows are compared one by one, more are sorted.
+_COMPARED_ROWS: Final = 4 * FEW
 
 # A stored cost of at least this is forbidden whatever the top.
 FORBIDDEN = FAR_INTEGER

@@ -112,7 +112,6 @@ CommandRunner = Callable[[Mapping[str, Any], ServedRequest], None]
 _LOOPBACK = {"localhost": "127.0.0.1", "127.0.0.1": "127.0.0.1", "::1": "::1"}
 # Where this machine reaches a server that listens at all of its addresses.
 _ALL = {"0.0.0.0": "127.0.0.1", "::": "::1"}
-_MOST_PORT = 65_535
 # Minimum bytes of a question beside the cached models.
 _LEAST_BYTES = 1 << 20
 
@@ -141,8 +140,8 @@ class ServerSettings:
         if self.tls is not None:
             check_certificate(*self.tls)
         port = integer(self.port, "port", 0)
-        if port > _MOST_PORT:
-            raise ModelError(f"port is {port}; the largest is {_MOST_PORT}")
+        if port >= 1 << 16:
+            raise ModelError(f"port is {port}; the largest is 65535")
         object.__setattr__(self, "address", _LOOPBACK.get(self.address, self.address))
         for name, unit in (("time", "a number of seconds"), ("idle", "a number of minutes")):
             object.__setattr__(self, name, checked_number(name, getattr(self, name), unit))

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from ...cluster.version import install_hint
 from ...storage.files import cache_folder, opened, write_all
-from ...storage.locks import open_lock, try_lock
+from ...storage.locks import PAUSE_SECONDS, open_lock, try_lock
 from ...storage.spec import file_fault
 from ...storage.trust import UntrustedError, check_folder
 from ..errors import BucketflowError, unreadable
@@ -25,7 +25,7 @@ _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 _LEAST_TOKEN, _MOST_TOKEN = 20, 1000
 _NAME, _WARM = "server", "server-"
 # A process that checks whether a server is alive holds the lock for a moment.
-_TRIES, _PAUSE_SECONDS = 5, 0.01
+_TRIES = 5
 # Variables of the environment on which answers, or how they are found, may depend.
 _STEERING = ("BUCKETFLOW_", "CUDA_", "DASK_", "MKL_", "NUMBA_", "OMP_", "OPENBLAS_NUM_THREADS", "PYTHON", "XDG_")
 
@@ -79,7 +79,7 @@ class ServerFolder:
         for _ in range(_TRIES):
             if try_lock(file):
                 return file
-            time.sleep(_PAUSE_SECONDS)
+            time.sleep(PAUSE_SECONDS)
         file.close()
         return None
 
@@ -87,7 +87,7 @@ class ServerFolder:
         """Wait until no server holds the lock."""
         with suppress(OSError), open_lock(self.path) as file:
             while not try_lock(file):
-                time.sleep(_PAUSE_SECONDS)
+                time.sleep(PAUSE_SECONDS)
 
     def is_served(self) -> bool:
         """Whether a server is alive or starting; files of a killed server do not count."""

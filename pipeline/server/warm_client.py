@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from ...cluster.version import __version__
 from ...storage.files import opened
+from ...storage.locks import PAUSE_SECONDS
 from ..errors import BucketflowError
 from .server_folder import ServerFolder, check_installed, warm_folder
 
@@ -21,7 +22,7 @@ from .server_folder import ServerFolder, check_installed, warm_folder
 _IDLE_MINUTES: Final = 15.0
 
 # A server whose connections are contested gets the request to stop again, for a second in all.
-_STOP_TRIES, _STOP_PAUSE_SECONDS = 20, 0.05
+_STOP_TRIES = 20
 _PROGRAM = f"{sys.executable} {Path(__file__).parents[2]}"
 
 
@@ -104,7 +105,7 @@ def stop_server(folder: ServerFolder) -> bool:
                 return True
         if not folder.is_served():
             return True
-        time.sleep(_STOP_PAUSE_SECONDS)  # the connection was closed in favour of others
+        time.sleep(PAUSE_SECONDS)  # the connection was closed in favour of others
     raise BucketflowError(f"the server at {found[0]} does not accept the request to stop; end its process")
 
 
