@@ -1,7 +1,7 @@
-"""What each tuned number moves: ``python tests/bench/tuned_numbers.py --out FILE --jobs 32 [--rooms tasks/steps …]``.
+"""Ablation of all tuned numbers: ``python tests/bench/tuned_numbers.py --out FILE --jobs 32 [--rooms tasks/steps …]``.
 
-Each numeric constant and each field of a policy is edited in a copy of the source tree, to 8 times its value and, if
-that moves nothing, to an eighth. Fractions move towards 1 and 0. A fresh process then answers a panel of short
+Each numeric constant and each field of a policy is edited in a copy of the source tree, to 8 times its value. If this
+moves nothing, an eighth is tried too. Fractions above 0.05 move towards 1. A fresh process answers a panel of short
 questions. Its answers, decisions and CPU seconds are compared with runs of the unchanged tree.
 
 FILE gets one line of JSON for each variant. Variants in FILE are not run again. Verdicts: ``refused`` (an error),
@@ -39,7 +39,7 @@ from bucketflow.tasks.compiler.code_cache import PACKAGE, sources_digest, source
 SKIPPED = re.compile(r"pipeline/(formats|cli|drawings|report|reproduce|server|examples|bridges|jobs|errors)\b|cluster/")
 #: Runs of the unchanged tree at least.
 _LEAST_RUNS = 4
-#: What moves at most this many questions has to move them twice.
+#: If at most this many questions moved, the panel is repeated, and only questions that moved twice count.
 _FEW = 3
 #: Seconds before the end from which no loop is compiled again.
 _RESERVE_SECONDS = 120.0
@@ -54,7 +54,7 @@ def sources() -> dict[str, tuple[str, set[str]]]:
 
 
 def tried(copy: Copy, number: Number, text: str, unchanged: Unchanged, loops: Sequence[str]) -> dict[str, Any]:
-    """Edit a number in a copy, ask the panel, restore the file with its old time, and say what moved.
+    """Edit a number in a copy, ask the panel, restore the file with its old time, and return the verdict.
 
     Parameters
     ----------
@@ -169,7 +169,7 @@ def main() -> None:
     numbers = numbers[:: max(len(numbers) // options.most, 1)][: options.most] if options.most else numbers
     with TemporaryDirectory() as folder, ThreadPoolExecutor(options.jobs) as pool:
         first = Copy(Path(folder) / "0").filled(cache_folder())
-        # compiles what the cache of the user lacks
+        # compile loops that are missing in the cache
         list(pool.map(lambda part: first.ask(f"{part}/{options.jobs}"), range(options.jobs)))
         warmed = first.ask()
         assert not isinstance(warmed, str), warmed

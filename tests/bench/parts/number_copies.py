@@ -17,7 +17,7 @@ from parts.number_places import ROOMS, ROOT
 from parts.number_verdicts import Answers
 
 _PANEL = Path(__file__).with_name("number_panel.py")
-#: CPU seconds of a panel at most, and of one that compiles loops.
+#: CPU seconds of a panel at most, without and with the compilation of loops.
 PANEL_SECONDS, COMPILING_SECONDS = 60.0, 200.0
 #: Seconds by the clock in a CPU second at most, and bytes of the process.
 _WAITING, _MOST_BYTES = 4.0, 16 << 30

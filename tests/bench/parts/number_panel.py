@@ -56,7 +56,7 @@ def digest(value: Any) -> str:
 
 
 def decided(plan: Any) -> dict[str, Any]:
-    """Return what a plan decides, and what it predicts."""
+    """Return the decisions and the predictions of a plan."""
     steps = [(s.node, s.inputs, s.axes) for s in plan.steps]
     found = {"tree": digest((plan.tree.children, steps)), "slices": plan.slices, "cells": plan.cells}
     found |= {name: digest(getattr(plan, name)) for name in _DECIDED}
@@ -349,7 +349,7 @@ QUESTIONS: dict[str, Callable[[], tuple[Any, dict[str, Any]]]] = {
 
 
 def answered(name: str) -> dict[str, Any]:
-    """Ask one question, and say what it took."""
+    """Answer one question; return the answer, the decisions and the CPU seconds."""
     start = process_time()
     try:
         answer, decisions = QUESTIONS[name]()
@@ -372,7 +372,7 @@ def called(run: Callable[[], None]) -> Iterator[str]:
 
 
 def main() -> None:
-    """Ask all questions, or each so many-th."""
+    """Answer all questions, or one part of them."""
     out, (part, parts) = Path(sys.argv[1]), map(int, sys.argv[2].split("/"))
     if digests := os.environ.get("NUMBER_DIGESTS"):
         known = json.loads(Path(digests).read_text())

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[3]
+#: Smaller numbers are seconds or bytes rather than fractions of something: they are multiplied.
+_SHARE = 0.05
 ROOMS = ("storage", "tasks", "cluster", "pipeline")
 
 
@@ -40,7 +42,7 @@ class Number:
 
 
 def _scaled(value: Any, up: bool) -> Any:
-    """Return 8 times a number or an eighth; a fraction nearer to 1 or 0; of several numbers, all so."""
+    """Return 8 times a number, or an eighth. Fractions move towards 1. In a tuple, all numbers are scaled."""
     if isinstance(value, tuple):
         return tuple([_scaled(each, up) for each in value])
     if type(value) is bool:
@@ -49,8 +51,8 @@ def _scaled(value: Any, up: bool) -> Any:
         return (value * 8 or 8) if up else value // 8 if value < 0 else max(value // 8, 1)
     if not isinstance(value, float) or not math.isfinite(value):
         return value
-    if 0 < value < 1:
-        return 1 - (1 - value) / 8 if up else value / 8
+    if up and _SHARE < value < 1:
+        return 1 - (1 - value) / 8
     return (value * 8 or 1.0) if up else value / 8
 
 
@@ -131,7 +133,7 @@ class Reading:
         return [path for path in self._users(number) if number.name in self._loops.get(path, ())]
 
     def _users(self, number: Number) -> list[str]:
-        """Return the modules that may read a number: its own, and those that name it and its module, or a policy."""
+        """Return the modules that may read a number: its own module, and modules that contain both names."""
         word, stem = re.compile(rf"\b{number.name}\b"), Path(number.path).stem
         is_field = number.name.islower()
         return [

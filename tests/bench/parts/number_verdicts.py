@@ -1,4 +1,4 @@
-"""Answers to the panel of `tuned_numbers` beside those of the unchanged tree: what has moved."""
+"""Comparison of the panel's answers with the answers of the unchanged tree, for `tuned_numbers`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Unchanged:
     runs: Sequence[Answers]
 
     def verdict(self, found: Answers | str) -> tuple[str, dict[str, Any]]:
-        """Say what moved in the answers to the panel, by question."""
+        """Return the verdict, and by question the reasons."""
         if isinstance(found, str):
             return "refused", {"": found}
         moved: dict[str, dict[str, Any]] = {"refused": {}, "ANSWER CHANGED": {}, "decision changed": {}}
