@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from ..errors import FormatError, shorten
 from ..formats.format_policy import WORD_BYTES
 from ..formats.text.source import Source
+from ..formats.text.tokens import has_plain_digits
 from ..gates.circuit import CircuitGraph, CircuitVariables, Gates
 
 Array = NDArray[Any]
@@ -54,13 +55,13 @@ class _NnfDraft:
 
     def _numbers(self, line: int, words: Sequence[str]) -> list[int]:
         try:
-            return [int(word) for word in words[1:]]
+            return [int(word if has_plain_digits(word) else "none") for word in words[1:]]
         except ValueError:
             raise self.fail(line, "numbers after the letter of a node", words) from None
 
     def _weight(self, line: int, words: Sequence[str]) -> None:
         try:
-            literal, weight = int(words[0]), float(words[1])
+            literal, weight = (int(words[0]), float(words[1])) if has_plain_digits("".join(words)) else (0, 0.0)
         except (ValueError, IndexError):
             literal, weight = 0, 0.0
         if not (0 < abs(literal) <= self.variables and 0.0 <= weight < np.inf):
@@ -144,8 +145,12 @@ def read_nnf(source: Source) -> CircuitGraph:
     return draft.made()
 
 
+def _is_count(word: str) -> bool:
+    return has_plain_digits(word) and word.isdigit() and int(word) < _MOST
+
+
 def _header(draft: _NnfDraft, line: int, words: Sequence[str]) -> tuple[int, int, int]:
-    if len(words) != 4 or words[0] != "nnf" or not all(word.isdigit() and int(word) < _MOST for word in words[1:]):
+    if len(words) != 4 or words[0] != "nnf" or not all(_is_count(word) for word in words[1:]):
         raise draft.fail(line, "a header 'nnf NODES EDGES VARIABLES'", words)
     nodes, edges, variables = map(int, words[1:])
     return nodes, edges, variables

@@ -20,7 +20,7 @@ from .decimal_costs import Number, read_numbers
 from .global_functions.global_kinds import KINDS, MOST_NESTED, NESTED, PAIRS
 from .global_functions.global_params import ParamReader, skipped
 from .text.tables import cell_count, first_bad_state
-from .text.tokens import Tokens, unquote
+from .text.tokens import Tokens, has_plain_digits, unquote
 
 TOKEN = re.compile(r'"(?:[^"\\\n]|\\.)*"|[{}\[\]]|[^\s{}\[\],:"]+|"')
 
@@ -330,7 +330,8 @@ class Reader:
 
 def _numbers(part: list[str]) -> NDArray[np.int64] | None:
     try:
-        return np.fromiter(map(int, part), dtype=np.int64, count=len(part))
+        whole = has_plain_digits("".join(part))
+        return np.fromiter(map(int, part), dtype=np.int64, count=len(part)) if whole else None
     except (ValueError, OverflowError):
         return None
 
@@ -338,7 +339,7 @@ def _numbers(part: list[str]) -> NDArray[np.int64] | None:
 def _state(item: int | str, dim: int) -> int:
     """Return a state index, or -1 for anything else."""
     try:
-        state = int(item)
+        state = int(item) if has_plain_digits(str(item)) else -1
     except ValueError:
         return -1
     return state if 0 <= state < dim else -1

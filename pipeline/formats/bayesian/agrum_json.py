@@ -15,6 +15,7 @@ from ...errors import FormatError, json_fault, shorten
 from ...models.model import Model
 from ..format_policy import UNWRITTEN
 from ..text.source import BINARY, JSON_BYTES, Source
+from ..text.tokens import has_plain_digits
 from .network_draft import NetworkDraft, ParentChain, capped_sum, noisy_extreme
 
 _NODE = re.compile(r"(?P<name>[^\[{]+)(?:\[(?P<range>[^\]]*)\]|\{(?P<labels>.*)\})?", re.DOTALL)
@@ -111,6 +112,8 @@ def _labels(limits: str | None, labels: str | None) -> Iterator[str]:
         yield from labels.split("|")
         return
     words = [word.strip() for word in ("2" if limits is None else limits).split(",")]
+    if not has_plain_digits("".join(words)):
+        raise ValueError
     if len(words) <= 2:
         low, high = (0, int(words[0]) - 1) if len(words) == 1 else (int(words[0]), int(words[1]))
         if high - low >= UNWRITTEN:
@@ -160,7 +163,7 @@ def _ranges(draft: Draft, child: str, scope: Sequence[int]) -> list[tuple[int, i
     ranges = []
     for v in scope:
         labels = draft.states[v]
-        first = int(labels[0]) if re.fullmatch(r"-?\d+", labels[0]) else 0
+        first = int(labels[0]) if re.fullmatch(r"-?[0-9]+", labels[0]) else 0
         if labels != (*map(str, range(first, first + len(labels))),):
             found = f"states of {shorten([*draft.names][v])!r}"
             raise draft.refuse(child, "variables of whole numbers in order", found)

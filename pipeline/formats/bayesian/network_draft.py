@@ -41,6 +41,7 @@ from ...models.model import Function, Model
 from ..format_policy import FormatPolicy
 from ..text.source import Source
 from ..text.tables import MAX_AXES, cell_count
+from ..text.tokens import has_plain_digits
 
 Numbers = NDArray[np.float64]
 
@@ -421,7 +422,7 @@ class NetworkDraft(Generic[P]):
     def numbers(self, at: P, words: Sequence[str]) -> NDArray[np.float64]:
         """Return words as finite numbers of at least 0."""
         text = "".join(words)
-        if text.isascii() and "_" not in text:  # float() takes "1_000" and digits of any script, which no format has
+        if has_plain_digits(text):
             try:
                 values = np.array([*map(float, words)], np.float64)
             except ValueError:
@@ -432,7 +433,7 @@ class NetworkDraft(Generic[P]):
 
     def _number(self, at: P, word: str) -> float:
         try:
-            number = float(word) if word.isascii() and "_" not in word else math.nan
+            number = float(word) if has_plain_digits(word) else math.nan
         except ValueError:
             number = math.nan
         if not 0.0 <= number < math.inf:

@@ -28,7 +28,7 @@ Columns = Mapping[str, Column]
 """Values by parameter, one an assignment; one value alone for all."""
 
 
-_TOKEN = re.compile(r"\s*([A-Za-z_][\w.]*|[+-]?\d+|[(),])")
+_TOKEN = re.compile(r"\s*([A-Za-z_][\w.]*|[+-]?[0-9]+|[(),])")
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ class _ExpressionParser:
             return self.application(token)
         if token in ("true", "false"):
             return _constant(int(token == "true"), "boolean")
-        if token.lstrip("+-").isdecimal():
+        if token.lstrip("+-").isdecimal() and token.isascii():
             if len(token) > LARGEST_DECIMALS:
                 raise ExpressionError("a number of too many digits")
             return _constant(int(token), "integer")

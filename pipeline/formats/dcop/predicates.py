@@ -28,7 +28,7 @@ _PREDICATE_WORK: Final = EXPRESSION_WORK >> 4
 # Assignments of the sample that tells whether a predicate holds rarely.
 _PREDICATE_SAMPLE: Final = 4096
 
-_INTEGER = re.compile(r"[+-]?\d{1,18}")
+_INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
 
 
 @dataclass(frozen=True)

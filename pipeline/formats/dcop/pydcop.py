@@ -26,7 +26,7 @@ from .expression_arithmetic import ExpressionError, Value, bounded
 from .pydcop_agents import amount_of, check_keys, read_agents, read_owners
 from .python_expressions import Expression, parse
 
-_RANGE = re.compile(r"\s*([+-]?\d{1,18})\s*\.\.\s*([+-]?\d{1,18})\s*")
+_RANGE = re.compile(r"\s*([+-]?[0-9]{1,18})\s*\.\.\s*([+-]?[0-9]{1,18})\s*")
 
 
 @dataclass(frozen=True, eq=False)
@@ -434,4 +434,4 @@ def _number(value: Decimal) -> str:
 
 def _value(label: str) -> str:
     """A value: an integer where it reads back as the same text."""
-    return label if re.fullmatch(r"0|-?[1-9]\d{0,17}", label) else yaml_quoted(label)
+    return label if re.fullmatch(r"0|-?[1-9][0-9]{0,17}", label) else yaml_quoted(label)

@@ -226,8 +226,9 @@ def all_different(name: str, element: Element, scope: tuple[int, ...], draft: Dr
         yield Given(f"{name}.{k}" if len(scope) > 2 else name, element.line, (x, y), costs)
 
 
-_RANGE = re.compile(r"([+-]?\d+)\.\.([+-]?\d+)")
-_NUMBER = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,3})?")
+_RANGE = re.compile(r"([+-]?[0-9]+)\.\.([+-]?[0-9]+)")
+_COUNT = re.compile(r"[0-9]+")
+_NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?")
 _INFINITE = {"infinity": "inf", "+infinity": "inf", "-infinity": "-inf"}
 _MAX_DIGITS = 1000
 _MAX_ARITY = 10_000
@@ -324,7 +325,7 @@ def _domain(element: Element, draft: Draft) -> tuple[str, ...]:
     name, words = _name(element, draft), element.text.split()
     if not words:
         count = element.attributes.get("nbValues", "")
-        if not count.isdecimal() or not int(count[:12]):
+        if not _COUNT.fullmatch(count) or not int(count[:12]):
             raise draft.fail(element.line, f"the values of domain {shorten(name)!r}", "none")
         words = [f"1..{count}"]
     labels: list[str] = []
@@ -390,7 +391,7 @@ def _number(text: str, element: Element, draft: Draft) -> Number:
     if text in _INFINITE:
         return Decimal(_INFINITE[text])
     try:
-        return int(text) if text.isdecimal() else Decimal(text if _NUMBER.fullmatch(text) else "none")
+        return int(text) if _COUNT.fullmatch(text) else Decimal(text if _NUMBER.fullmatch(text) else "none")
     except (ValueError, InvalidOperation):
         raise draft.fail(element.line, "a cost, a number or infinity", repr(shorten(text))) from None
 
@@ -401,7 +402,7 @@ def _relation(element: Element, draft: Draft) -> _Relation:
     if semantics not in _SEMANTICS:
         raise draft.fail(element.line, f"semantics {', '.join(_SEMANTICS)}", repr(shorten(semantics)))
     arity = attributes.get("arity", str(len(text.partition("|")[0].rpartition(":")[2].split())))
-    if not arity.isdecimal() or not 0 < int(arity[:9]) <= _MAX_ARITY:
+    if not _COUNT.fullmatch(arity) or not 0 < int(arity[:9]) <= _MAX_ARITY:
         raise draft.fail(element.line, f"an arity of 1 to {_MAX_ARITY}", repr(shorten(arity)))
     default = _number(attributes.get("defaultCost", "0"), element, draft)
     if semantics != "soft":

@@ -20,9 +20,12 @@ Given = Any
 Values = range | frozenset[int]
 
 _COMMENT = re.compile(rb'("[^"\n]*")|%[^\n]*')
-_TOKEN = re.compile(r'"[^"\n]*"|[A-Za-z_]\w*|-?0(?:x[0-9A-Fa-f]+|o[0-7]+)|-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?|::|\.\.|\S')
-_INTEGER = re.compile(r"-?(?:\d+|0x[0-9A-Fa-f]+|0o[0-7]+)")
-_FRACTION = re.compile(r"-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
+_TOKEN = re.compile(
+    r'"[^"\n]*"|[A-Za-z_]\w*|-?0(?:x[0-9A-Fa-f]+|o[0-7]+)|'
+    r"-?[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?|::|\.\.|\S"
+)
+_INTEGER = re.compile(r"-?(?:[0-9]+|0x[0-9A-Fa-f]+|0o[0-7]+)")
+_FRACTION = re.compile(r"-?[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?")
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _OPENING, _CLOSING = ("(", "[", "{"), (")", "]", "}")
 _BOOLEANS = {"false": 0, "true": 1}

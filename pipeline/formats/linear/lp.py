@@ -13,12 +13,12 @@ from ..text.source import Source
 from ..text.tokens import Tokens
 from .linear_draft import Factor, LinearConstraint, LinearDraft, LinearTerm
 
-_MANTISSA = r"(?:\d+\.?\d*|\.\d+)"
+_MANTISSA = r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)"
 _NAME = r"[A-Za-z!\"#$%&(),;?@_`'{}~][\w!\"#$%&(),.;?@`'{}~]*"
-_TOKEN = re.compile(rf"[<>]=|=[<>]|->|[<>=\[\]^*/:+-]|{_MANTISSA}(?:[eE][+-]?\d+)?|{_NAME}|\S")
+_TOKEN = re.compile(rf"[<>]=|=[<>]|->|[<>=\[\]^*/:+-]|{_MANTISSA}(?:[eE][+-]?[0-9]+)?|{_NAME}|\S")
 _COMMENT = re.compile(rb"\\[^\n]*")
 # Longer exponents are beyond what decimals compute with.
-_NUMBER = re.compile(rf"{_MANTISSA}(?:[eE][+-]?\d{{1,3}})?")
+_NUMBER = re.compile(rf"{_MANTISSA}(?:[eE][+-]?[0-9]{{1,3}})?")
 _WORD = re.compile(_NAME)
 _RELATIONS = {"<": "<=", "<=": "<=", "=<": "<=", ">": ">=", ">=": ">=", "=>": ">=", "=": "="}
 _MIRRORED = {"<=": ">=", ">=": "<=", "=": "="}
@@ -41,7 +41,7 @@ _REFUSED = {
 _PAIRS = ("subject to", "such that", "lazy constraints", "user cuts")
 _INFINITE = ("inf", "infinity")
 # '2e1' is 20, and '2 e1' is twice a variable: CPLEX has no such names.
-_EXPONENT = re.compile(r"[eE]\d+\Z")
+_EXPONENT = re.compile(r"[eE][0-9]+\Z")
 
 
 class _LpReader:

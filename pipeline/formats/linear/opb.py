@@ -13,28 +13,29 @@ from ..text.tokens import Tokens
 from .linear_draft import Factor, LinearConstraint, LinearDraft, LinearTerm
 from .wide_sums import RELATIONS
 
-_MANTISSA = r"[+-]?(?:\d+\.?\d*|\.\d+)"
+_MANTISSA = r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)"
 _NAME = r"~?[A-Za-z_][^\s;~<>=!*]*"
 # A name ends at a blank, a relation, ';', '~' or '*'. A sign ends only names such as x1, if a coefficient with its
 # variable follows: 'x1-2x2' is two terms, but 'up-2x2' may be one name, and is refused. So is '2e1x4', which may be
-# 20 x4 or 2 e1x4.
+# 20 x4 or 2 e1x4, and '1_0', which is 10 to some programs.
 _TOKEN = re.compile(
     r"(?:min|max|soft)\s*:|[;\[\]*]|[<>!]=|=|"
-    rf"{_MANTISSA}(?:(?=[\s;\]*~A-DF-Za-df-z_]|\Z)|[eE][+-]?\d{{1,3}}(?=[\s;\]*]|\Z)|(?=[eE](?![+-]?\d)))|"
-    rf"{_MANTISSA}[eE][+-]?\d+\S*|"
-    rf"~?[A-Za-z]\d+(?=[+-](?:\d+\.?\d*|\.\d+)\s*\*?\s*[~A-Za-z_])|"
+    rf"{_MANTISSA}_[0-9]\S*|"
+    rf"{_MANTISSA}(?:(?=[\s;\]*~A-DF-Za-df-z_]|\Z)|[eE][+-]?[0-9]{{1,3}}(?=[\s;\]*]|\Z)|(?=[eE](?![+-]?[0-9])))|"
+    rf"{_MANTISSA}[eE][+-]?[0-9]+\S*|"
+    rf"~?[A-Za-z][0-9]+(?=[+-](?:[0-9]+\.?[0-9]*|\.[0-9]+)\s*\*?\s*[~A-Za-z_])|"
     rf"[+-]|{_NAME}|\S"
 )
 _COMMENT = re.compile(rb"^[ \t]*\*[^\n]*", re.MULTILINE)
-_HEADER = re.compile(r"\*\s*#variable=\s*(\d+)(?:\s+#constraint=\s*(\d+))?")
-_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,3})?")
+_HEADER = re.compile(r"\*\s*#variable=\s*([0-9]+)(?:\s+#constraint=\s*([0-9]+))?")
+_NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?")
 # As of 1e3, which may be meant for 1 times a variable e3.
-_EXPONENT = re.compile(r"[eE]\d+\Z")
+_EXPONENT = re.compile(r"[eE][0-9]+\Z")
 _VARIABLE = re.compile(r"~?[A-Za-z_]\S*")
 _SIGN = re.compile(r"[+-]")
-_JOINED = re.compile(r"(?:[A-Za-z]\d+){2,}")
-_PART = re.compile(r"[A-Za-z]\d+")
-_NUMBERED = re.compile(r"x([1-9]\d*)")
+_JOINED = re.compile(r"(?:[A-Za-z][0-9]+){2,}")
+_PART = re.compile(r"[A-Za-z][0-9]+")
+_NUMBERED = re.compile(r"x([1-9][0-9]*)")
 
 
 class _OpbReader:

@@ -47,8 +47,7 @@ class Tokens:
         self._pattern = pattern
         self._check_memory(source, WORD_BYTES + token_bytes)
         self.items: list[str] = self._found() if self.allowance.timed else pattern.findall(self.text)
-        # int() and float() take "1_000" and digits of any script, which no format has.
-        self._suspicious = "_" in self.text or not self.text.isascii()
+        self._suspicious = not has_plain_digits(self.text)
 
     def _found(self) -> list[str]:
         """Return all tokens, and check the deadline between parts of them."""
@@ -236,6 +235,11 @@ _NAME = re.compile(rb"\S+")
 _OTHERS = re.compile(rb"[^\s0-9+-]\S*")
 #: A word among integers, which no format has as a number: readers take it for one out of range.
 NO_NUMBER: Final = -FAR_INTEGER
+
+
+def has_plain_digits(text: str) -> bool:
+    """Whether ``int`` and ``float`` read a text as files mean it: they also take "1_000" and digits of any script."""
+    return text.isascii() and "_" not in text
 
 
 def parsed_numbers(

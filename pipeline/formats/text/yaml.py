@@ -17,6 +17,7 @@ from ...errors import FormatError, encodable, shorten
 from ..decimal_costs import Number
 from ..format_policy import ENTRY_BYTES, MOST_LEVELS
 from .source import Source
+from .tokens import has_plain_digits
 
 # Most values that aliases stand for, each as often as it is meant.
 _ALIASED_VALUES: Final = 1_000_000
@@ -297,7 +298,8 @@ def number_of(part: YamlNode, source: Source) -> Number:
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     try:
-        found = value.exact if isinstance(value, Written) else Decimal(str(value).strip())
+        text = str(value).strip()
+        found = value.exact if isinstance(value, Written) else Decimal(text if has_plain_digits(text) else "nan")
     except InvalidOperation:
         found = Decimal("nan")
     if isinstance(value, bool) or found.is_nan():

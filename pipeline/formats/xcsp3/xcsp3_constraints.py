@@ -31,7 +31,7 @@ from .xcsp3_lists import NUMBER, TUPLE, Xcsp3Lists, Xcsp3Variables, call_of, wor
 from .xcsp3_machines import RELATIONS, Condition
 from .xcsp3_structures import STRUCTURES, Kind
 
-_NUMBERED = re.compile(r"%(\d{1,9})")
+_NUMBERED = re.compile(r"%([0-9]{1,9})")
 _SOFT = ("reifiedBy", "hreifiedFrom", "hreifiedTo", "violationCost", "violationMeasure", "defaultCost")
 
 
@@ -117,7 +117,8 @@ class Xcsp3Constraints(Xcsp3Lists):
         numbered = [int(k) for text in _texts(template) for k in _NUMBERED.findall(text)]
         width = max(numbered, default=-1) + 1
         offset = lists[0].attributes.get("offset", "1")
-        if not width or any("%..." in text for text in _texts(template)) or not re.fullmatch(r"0*[1-9]\d{0,8}", offset):
+        counted = re.fullmatch(r"0*[1-9][0-9]{0,8}", offset)
+        if not width or any("%..." in text for text in _texts(template)) or not counted:
             raise self.variables.fail(
                 slide, "a constraint over %0, %1 and so on, and an offset above 0", "another slide"
             )
@@ -309,7 +310,7 @@ class Xcsp3Constraints(Xcsp3Lists):
         operands, values = self.operands(self.one(element)), self.given(element, "values")
         occurs = [*element.every("occurs")]
         words = [*words_of(occurs[0].text)] if len(occurs) == 1 else []
-        ranged = re.compile(r"[+-]?\d+\.\.").match
+        ranged = re.compile(r"[+-]?[0-9]+\.\.").match
         words = [word for each in words for word in ([each] if ranged(each) else self._expanded(each, element))]
         if len(words) != len(values):
             raise self.variables.fail(element, f"{len(values)} occurrences", f"{len(words)}")

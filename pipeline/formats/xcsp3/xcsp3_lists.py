@@ -23,12 +23,12 @@ from ..text.tables import tuple_table
 from ..text.xml import Element
 from .xcsp3_machines import Condition
 
-_INTEGER = re.compile(r"[+-]?\d{1,18}")
-_RANGE = re.compile(r"([+-]?\d{1,18})\.\.([+-]?\d{1,18})")
-_REPEATED = re.compile(r"([+-]?\d{1,18})x(\d{1,9})")
+_INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
+_RANGE = re.compile(r"([+-]?[0-9]{1,18})\.\.([+-]?[0-9]{1,18})")
+_REPEATED = re.compile(r"([+-]?[0-9]{1,18})x([0-9]{1,9})")
 _VARIABLE = re.compile(r"([A-Za-z_]\w*)((?:\[[^\]]*\])*)")
 _INDICES = re.compile(r"\[([^\]]*)\]")
-_SIZE = re.compile(r"\d{1,9}")
+_SIZE = re.compile(r"[0-9]{1,9}")
 
 
 class Xcsp3Variables:
@@ -102,7 +102,8 @@ class Xcsp3Variables:
         sizes = _INDICES.findall(element.attributes.get("size", ""))
         start = self.start_index(element)
         if not sizes or not all(map(_SIZE.fullmatch, sizes)):
-            raise self.fail(element, "an array of sizes such as [3][4]", repr(shorten(str(element.attributes))))
+            text = element.attributes.get("size", "")
+            raise self.fail(element, "an array of sizes of at most 9 digits, such as [3][4]", repr(shorten(text)))
         self.arrays[name] = shape = tuple([range(start, start + int(size)) for size in sizes])
         parts = [*element.every("domain")]
         domains = [(f"{name}{'[]' * len(shape)}", self._domain(element, element))] if not parts else []
@@ -203,10 +204,10 @@ class Xcsp3Variables:
 
 
 TUPLE = re.compile(r"\(([^()]*)\)")
-NUMBER = re.compile(r"[+-]?\d+(?:\.\.[+-]?\d+|x\d+)?")
+NUMBER = re.compile(r"[+-]?[0-9]+(?:\.\.[+-]?[0-9]+|x[0-9]+)?")
 _CONDITION = re.compile(r"\(\s*([a-z]+)\s*,\s*(.*?)\s*\)", re.DOTALL)
 _SET = re.compile(r"\{\s*(.*?)\s*\}", re.DOTALL)
-_REFERENCE = re.compile(r"[A-Za-z_]\w*(?:\[-?\d+\])*(?!\w|\s*\()")
+_REFERENCE = re.compile(r"[A-Za-z_]\w*(?:\[-?[0-9]+\])*(?!\w|\s*\()")
 _ARRAY = re.compile(r"([A-Za-z_]\w*)((?:\[[^\]]*\])*)")
 _BRACKETS = re.compile(r"\[([^\]]*)\]")
 _OPERATORS = ("lt", "le", "ge", "gt", "eq", "ne")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from bucketflow import load_circuit
 from bucketflow.pipeline.errors import BucketflowError, FormatError
 from bucketflow.pipeline.formats.read import load, load_evidence
 
@@ -128,3 +130,49 @@ def test_headers_that_count_otherwise_are_noted(tmp_path: Path, header: str, sai
     path = tmp_path / "a.opb"
     path.write_text(f"{header}\n1 a +1 b >= 1 ;\n1 a -1 b <= 0 ;\n")
     assert load(path).notes == said
+
+
+def arabic(digits: str) -> str:
+    """Write a number in other digits, which ``int`` reads as the same number."""
+    return "".join(chr(ord("٠") + int(digit)) for digit in digits)
+
+
+def grouped(digits: str) -> str:
+    """Write a number with an underscore, which ``int`` ignores."""
+    return f"{digits[0]}_{digits[1:]}" if len(digits) > 1 else f"0_{digits}"
+
+
+@pytest.mark.parametrize("written", [arabic, grouped])
+@pytest.mark.parametrize("name", sorted(FILES))
+def test_numbers_that_only_python_reads_are_none(name: str, written: Callable[[str], str], tmp_path: Path) -> None:
+    """They are refused, are other names, or stand in a part that no answer depends on."""
+    text, path = FILES[name], tmp_path / name
+    path.write_text(text)
+    right, _ = content(path)
+    ignored = ("property p = ", "VERSION=", "GumJsonVersion", "#variable= ", "#constraint= ", "version=", "DNET-")
+    ignored += ("cost_function: ",)  # a formula in Python
+    for found in list(re.finditer(r"[0-9]+", text))[:40]:
+        before = text[: found.start()]
+        if any(part in before[-24:] for part in ignored):
+            continue
+        path.write_text(before + written(found[0]) + text[found.end() :])
+        with suppress(BucketflowError):
+            assert content(path)[0] != right, (found[0], before[-24:])
+
+
+@pytest.mark.parametrize("number", ["²", "1_0", "١"])
+@pytest.mark.parametrize("text", ["nnf {} 0 1\nL 1\n", "nnf 1 0 1\nL {}\n"])
+def test_circuits_have_plain_numbers(number: str, text: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.nnf"
+    path.write_text(text.format(number))
+    with pytest.raises(FormatError):
+        load_circuit(path)
+
+
+@pytest.mark.parametrize("size", ["[3][1000000000]", "3", "[x]"])
+def test_a_size_of_an_array_is_quoted(size: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.xml"
+    array = f'<array id="x" size="{size}"> 0..1 </array>'
+    path.write_text(f'<instance format="XCSP3" type="CSP"><variables>{array}</variables></instance>')
+    with pytest.raises(FormatError, match=rf"of at most 9 digits, such as \[3\]\[4\], found '{re.escape(size)}'"):
+        load(path)
