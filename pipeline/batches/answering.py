@@ -43,7 +43,7 @@ def answered(pack: Sequence[PricedRow], options: Options) -> list[dict[str, Any]
 
     A row that is stopped is the last one.
     """
-    if options.memory is None and pack[0].price.kind == "small":
+    if options.memory is None and pack[0].price.kind in ("small", "decided"):
         options = replace(options, memory=default_memory_bytes())  # looking takes as long as a small question
     compiled = compiled_for(pack, options) or circuit_for(pack, options)
     records: list[dict[str, Any]] = []

@@ -15,15 +15,20 @@ from ...storage.files import Place
 from ...storage.run_folder import FORMAT, BatchDir
 from ..answering.answer_question import is_bounded, is_searched, strategy_before, unplanned_seconds
 from ..answering.engines.engine_options import Strategy
+from ..answering.engines.request import QueryRequest
 from ..answering.prepared import Prepared, prepare
-from ..answering.question import Question, question_of
+from ..answering.question import Question, question_of, split_evidence
 from ..answering.run_folder import run_folder
 from ..answering.running import keep_plan
 from ..errors import BucketflowError, BudgetError
 from ..local_paths import folder_path
 from ..machine.resources import Resources
+from ..models.model import Model
 from ..options import Options
+from ..orders.tree_search import HOPELESS_SECONDS, MOST_SAVED
 from ..plans.plan import Plan
+from ..plans.planner import HopelessError
+from ..trees.costs import tree_cost
 from ..trees.tree import elimination_order
 from .manifest import Row, hash_of
 from .models import (
@@ -31,6 +36,7 @@ from .models import (
     circuit_of_row,
     compiled_of_row,
     effort_of,
+    evidence_of_row,
     model_of_row,
     options_of,
     question_key,
@@ -46,7 +52,7 @@ _PIECE_FREE_SECONDS: Final = 1.0
 # Each further cut has one part in this many of the memory.
 _PIECE_MEMORY_PART: Final = 4
 
-Kind = Literal["small", "searched", "large", "alone", "wrong"]
+Kind = Literal["small", "decided", "searched", "large", "alone", "wrong"]
 
 
 #: Queries that a search of clauses answers.
@@ -59,9 +65,9 @@ class Price:
 
     Parameters
     ----------
-    kind : {"small", "searched", "large", "alone", "wrong"}
-        Packed with others; packed without a plan, because only a search may answer; worth all workers; an optimum
-        between bounds, in one process; not asked.
+    kind : {"small", "decided", "searched", "large", "alone", "wrong"}
+        Packed with others; packed without a plan, because the evidence leaves nothing to plan, or because only a search
+        may answer; worth all workers; an optimum between bounds, in one process; not asked.
     seconds : float
         On one core; of an optimum between bounds what it is given, or infinite.
     peak_bytes, disk_bytes : int
@@ -150,25 +156,28 @@ def parsed_rows(rows: Sequence[Row], options: Options) -> list[str | Price]:
     return found
 
 
-def shared_price(row: Row, options: Options, rows: int = 1) -> Price | None:
+def shared_price(rows: Sequence[Row], options: Options) -> Price | None:
     """Task: price a question without evidence, which only makes it smaller; None where each needs its own price.
 
     Marginals of several rows are answered by a compiled model if it fits in memory. Its plan is their price, so that
-    no second plan is made.
+    no second plan is made. If evidence decides every row, planning the question without evidence takes longer than all
+    answers, and the rows share no price. If the plan is hopeless under any evidence, all rows share one refusal.
 
     Parameters
     ----------
-    row : Row
+    rows : sequence of Row
+        The rows that share the price; they differ in evidence only.
     options : Options
-    rows : int
-        Number of rows that share the price.
     """
+    row = rows[0]
     try:
         model = model_of_row(row, options)
     except BucketflowError as error:
         return wrong(error)
     query = "optimum" if row.query == "partition" and model.kind != "cost" else row.query  # nothing is barren
     try:
+        if len(rows) > 1 and all(_is_decided(each, model, options) for each in rows):
+            return None
         free = replace(model, evidence={})
         question = question_of(free, query, project=row.project, maximize=row.maximize)
         if is_bounded(question, options_of(row, options), effort_of(row)):
@@ -176,14 +185,45 @@ def shared_price(row: Row, options: Options, rows: int = 1) -> Price | None:
         asked = question_of(free, row.query, project=row.project, maximize=row.maximize)
         if row.query in _SEARCHED:
             strategy = strategy_before(asked, options_of(row, options), effort_of(row))
-            if is_searched(strategy) or _has_circuit(strategy, row, options, rows):
+            if is_searched(strategy) or _has_circuit(strategy, row, options, len(rows)):
                 return Price("searched")
-        if (plan := _compiled_plan(row, options, rows)) is not None:
+        if (plan := _compiled_plan(row, options, len(rows))) is not None:
             return _plan_price(plan, "small")
         prepared = prepare(question, Resources(options_of(row, options)))
+    except HopelessError as error:
+        return _shared_refusal(rows, model, options, tree_cost(error.tree).seconds)
     except BucketflowError:
         return None
     return None if _is_large(prepared) else _price(prepared, "small")
+
+
+def _is_decided(row: Row, model: Model, options: Options) -> bool:
+    """Whether nothing is left to plan once the row's evidence is observed, such as impossible evidence."""
+    return QueryRequest(question_of_row(model, row), options).is_trivial
+
+
+def _shared_refusal(rows: Sequence[Row], model: Model, options: Options, seconds: float) -> Price | None:
+    """Return one refusal for all rows, found for the row whose evidence is the largest; None if evidence may help.
+
+    Parameters
+    ----------
+    rows : sequence of Row
+    model : Model
+    options : Options
+    seconds : float
+        Predicted seconds of the best known tree without evidence.
+    """
+
+    def states(row: Row) -> int:
+        hard, _ = split_evidence(model, evidence_of_row(model, row))
+        return math.prod([model.dims[v] for v in hard])
+
+    # a tree has at most this many times fewer cells under evidence, and another tree is better by less than MOST_SAVED
+    largest = max(rows, key=states)
+    if len(rows) == 1 or seconds / states(largest) <= MOST_SAVED * HOPELESS_SECONDS:
+        return None
+    price = own_price(largest, options, None, None, large=False)
+    return price if price.status == "refused" else None
 
 
 def _compiled_plan(row: Row, options: Options, rows: int) -> Plan | None:
@@ -219,7 +259,7 @@ def _is_large(prepared: Prepared) -> bool:
 def _price(prepared: Prepared, kind: Kind) -> Price:
     plan = prepared.plan
     if plan is None:
-        return Price(kind)
+        return Price("decided")
     order = _order(prepared) if kind == "small" else ()
     return _plan_price(plan, kind, order)
 
@@ -340,7 +380,7 @@ class Pricing:
         until = time.perf_counter() + seconds
         groups = {key: list(rows) for key, rows in groupby(sorted(waiting, key=_alike), key=self._group_key)}
         unknown = [key for key, rows in groups.items() if len(rows) > 1 and key not in self._known]
-        calls = ((groups[key][0].row, self.options, len(groups[key])) for key in unknown)
+        calls = (([a.row for a in groups[key]], self.options) for key in unknown)
         for key, price in _until(until, unknown, pool.stream(shared_price, calls)):
             self._keep(key, price)
             self.tell("pricing", row=groups[key][0].row)

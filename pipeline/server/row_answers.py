@@ -114,7 +114,7 @@ class RowAnswers:
         """Return the price that all rows of a model share, with the order of their tree; large ones share none."""
 
         def price() -> Price:
-            return shared_price(row, self._options) or Price("large")
+            return shared_price([row], self._options) or Price("large")
 
         return self._prices.get(model, price, lambda one: _PRICE_BYTES + _NAME_BYTES * len(one.order))
 

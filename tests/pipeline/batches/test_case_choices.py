@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 
 import bucketflow
 from bucketflow.pipeline.answering.engines.strategy_policy import POLICY
-from bucketflow.pipeline.batches import models, pricing, summary
+from bucketflow.pipeline.batches import answering, models, pricing, summary
 from bucketflow.pipeline.batches.answering import compiled_for
 from bucketflow.pipeline.batches.batch import packs
 from bucketflow.pipeline.batches.manifest import read_manifest
@@ -89,6 +90,44 @@ def test_a_circuit_in_its_time_slice_spares_the_plan_of_a_sweep(
         if alone.status == "ok":
             assert answer["log10_evidence"] == pytest.approx(alone.log10_evidence)
             assert all(answer["marginals"][name] == pytest.approx(list(alone[name])) for name in model.names)
+
+
+def test_rows_that_are_hopeless_under_any_evidence_share_one_refusal(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    pairs = list(combinations(range(60), 2))
+    tables = "\n".join(["9 1 2 3 4 5 6 7 8 9"] * len(pairs))
+    scopes = "\n".join([f"2 {a} {b}" for a, b in pairs])
+    (tmp_path / "clique.uai").write_text(f"MARKOV\n60\n{'3 ' * 60}\n{len(pairs)}\n{scopes}\n{tables}\n")
+    priced = list[Any]()
+
+    def price(row: Any, *given: Any, **options: Any) -> Price:
+        priced.append(row.evidence)
+        return pricing_alone(row, *given, **options)
+
+    pricing_alone = pricing.own_price
+    monkeypatch.setattr(pricing, "own_price", price)
+    cases = [{"x1": 0}, {"x2": 1, "x3": 0}, {"x4": 1}, None, {"x5": 0}]
+    rows = [{"model": str(tmp_path / "clique.uai"), "query": "marginals", "evidence": case} for case in cases]
+    assert bucketflow.batch(rows, tmp_path / "out").refused == 5
+    assert priced == [cases[1]]
+    priced.clear()
+    # an assignment of almost all variables leaves little to sweep
+    rows[1]["evidence"] = {f"x{v}": 0 for v in range(55)}
+    found = bucketflow.batch(rows, tmp_path / "mixed")
+    assert (found.refused, found.answered, len(priced)) == (4, 1, 5)
+
+
+def test_nothing_is_planned_for_rows_that_their_evidence_decides(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "gates.cnf").write_text("p cnf 6 6\n1 2 -3 0\n-1 3 0\n-2 3 0\n3 4 -5 0\n-4 5 6 0\n3 0\n")
+    model = bucketflow.load(tmp_path / "gates.cnf")
+    for module in (pricing, answering):
+        monkeypatch.setattr(module, "compiled_of_row", lambda *_: pytest.fail("a model was compiled"))
+    cases: list[Any] = [{model.names[2]: 0, model.names[k]: 0} for k in (0, 1, 3, 4, 5)]
+    rows = [{"model": model, "query": "marginals", "evidence": case} for case in cases]
+    assert bucketflow.batch(rows, tmp_path / "out").answered == 5
 
 
 def test_a_circuit_is_tried_again_only_with_more_time(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
