@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -26,7 +25,7 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[Path]:
     if os.path.exists(target) and not os.path.isfile(target):
         yield target
         return
-    partial = target.with_name(f".{target.name[:100]}.{secrets.token_hex(8)}")
+    partial = target.with_name(f".{target.name[:100]}.{os.urandom(8).hex()}")
     try:
         with writing(path):
             os.close(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666))

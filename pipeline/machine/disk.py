@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-import tempfile
 import time
 from functools import lru_cache
 from pathlib import Path
@@ -30,7 +29,7 @@ def measured_disk_rate(path: Place | None) -> float:
     """
     if isinstance(path, ObjectPath):
         return sampled_store_rate(path)
-    folder = path if path is not None and path.is_dir() else Path(tempfile.gettempdir())
+    folder = path if path is not None and path.is_dir() else _temporary_folder()
     stored = rate_files.read(rate_files.machine()).get(_disk_key(folder))
     if isinstance(stored, float) and stored > 0:
         return stored
@@ -42,13 +41,19 @@ def measured_disk_rate(path: Place | None) -> float:
 
 def keep_disk_rate(path: Path | None) -> float:
     """Measure the disk of a folder, of that for temporary files by default, and keep its rate for later plans."""
-    folder = path or Path(tempfile.gettempdir())
+    folder = path or _temporary_folder()
     try:
         rate = sampled_rate(folder)
     except OSError:
         return _DISK_RATE
     rate_files.write(rate_files.machine(), {_disk_key(folder): rate})
     return rate
+
+
+def _temporary_folder() -> Path:
+    from tempfile import gettempdir
+
+    return Path(gettempdir())
 
 
 def _disk_key(folder: Path) -> str:
@@ -64,7 +69,9 @@ def sampled_rate(folder: Path) -> float:
 
 def sample_seconds(folder: Path, content: bytes) -> float:
     """Return the seconds of writing a file, forced to disk, and reading it back."""
-    with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
+    from tempfile import TemporaryFile
+
+    with TemporaryFile(dir=folder, buffering=0) as file:
         start = time.perf_counter()
         write_all(file, memoryview(content))
         os.fsync(file.fileno())

@@ -6,7 +6,6 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from decimal import Decimal
 from functools import cached_property
-from html import escape
 from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -15,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...tasks.steps.light_dataclass import dataclass
-from ..drawings.html import Html, bar, labelled, number_text, shown_rows
 from ..drawings.shown import MOST_LINES, first_lines, wrapped
 from ..errors import MissingNameError, ModelError, counted, logarithm, meant, power_of_ten, printable
 from ..models.frames import Tabled
@@ -29,6 +27,7 @@ from .labeled_array import labelled as labelled_table
 from .proof import DaskWork, RowsWork, Tried, plain_number, plan_figures, tried_before, work_before
 
 if TYPE_CHECKING:
+    from ..drawings.html import Html
     from ..drawings.svg import Svg
 
 Array = NDArray[Any]
@@ -230,6 +229,8 @@ class Marginals(Mapping[str, LabeledArray], Tabled):
         return [printable(label, LABEL_WIDTH) for label in self.labels(name)]
 
     def _repr_html_(self) -> str:
+        from ..drawings.html import Html, labelled, shown_rows
+
         if self.status == "infeasible":
             return shown_rows([("status", "impossible evidence: there are no marginals")])
         rows = [self._total(), *(("note", text) for text in self.notes)]
@@ -240,6 +241,8 @@ class Marginals(Mapping[str, LabeledArray], Tabled):
 
     def _numbers(self, name: str) -> str:
         """The states of a variable and their numbers, on one line."""
+        from ..drawings.html import number_text
+
         pairs = zip(self._printable_labels(name), without_noise(self.tables[name]), strict=True)
         return ", ".join(f"{label} {number_text(p)}" for label, p in pairs)
 
@@ -262,6 +265,10 @@ def posterior_bars(
     unit : str
     observed : container of str
     """
+    from html import escape
+
+    from ..drawings.html import Html, bar, number_text
+
     lines = []
     for name, labels, table in tables:
         seen = " class='seen'" if name in observed else ""
