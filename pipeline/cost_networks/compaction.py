@@ -75,7 +75,8 @@ def compact(problem: NetworkProblem, eliminated: int = 0, *, keep_all: bool = Fa
 
 
 def _keep_cheapest(flat: Flat, keep: np.ndarray) -> None:
-    for x in np.flatnonzero(np.diff(flat.around) == 0):
+    alone = np.flatnonzero(np.diff(flat.around) == 0)
+    for x in alone[np.add.reduceat(keep, flat.first[:-1], dtype=np.int64)[alone] > 1] if len(alone) else ():
         begin, end = flat.first[x], flat.first[x + 1]
         keep[begin:end] &= np.arange(end - begin) == np.argmin(flat.unary[begin:end])
 

@@ -78,12 +78,10 @@ class FunctionStore:
         return table
 
     def take_out(self, x: int, scope: tuple[int, ...], best: NDArray[Any]) -> None:
-        """Leave a variable that is in no function any more one value; restore the best for each state of others."""
+        """Restore the best state for each state of others of a variable that is in no function any more."""
         self.choices.append(
             (x, scope, best.astype(np.uint8 if self.dims[x] <= 256 else np.min_scalar_type(self.dims[x] - 1)))
         )
-        self.unary[self.first[x]] = 0.0
-        self.unary[self.first[x] + 1 : self.first[x + 1]] = np.inf
 
     def drop(self, f: int) -> None:
         """Remove a function."""
@@ -127,11 +125,18 @@ class FunctionStore:
         return scope
 
     def leave(self, problem: NetworkProblem, rule: str) -> int:
-        """Put the remaining functions into a problem; return the number of variables eliminated by the rule."""
+        """Put the remaining functions into a problem, with one value of each variable that the rule eliminated; return
+        the number of these.
+        """
+        from ...tasks.networks.flat import parts
+
         if self.choices:
             problem.made.append(Best(tuple(self.choices)))
             problem.constant += self.constant
-            gone = problem.flat.n_functions
+            gone, first = problem.flat.n_functions, problem.flat.first
+            variables = np.array([x for x, *_ in self.choices])
+            self.unary[parts(first, variables)] = np.inf
+            self.unary[first[variables]] = 0.0
             problem.flat, problem.folded = self.flat(), False
             problem.count(rule, variables=len(self.choices), functions=gone - problem.flat.n_functions)
         return len(self.choices)
@@ -303,10 +308,9 @@ class _Eliminating(FunctionStore):
     def eliminate(self, x: int, scope: tuple[int, ...]) -> tuple[int, ...]:
         """Join the functions of a variable, and take the least over its values; return which variables that changed."""
         axes = (*scope, x)
-        joined = np.zeros([self.dims[v] for v in axes])
-        joined += self.unary[self.first[x] : self.first[x + 1]]
+        joined = self.unary[self.first[x] : self.first[x + 1]]
         for f in list(self.around[x]):
-            joined += self.aligned(f, axes)
+            joined = self.aligned(f, axes) + joined
             self.drop(f)
         best = joined.argmin(axis=-1)
         self.take_out(x, scope, best)

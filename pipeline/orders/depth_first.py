@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import lru_cache
 from typing import Final
 
 from ...tasks.compiler.code_cache import Patience
@@ -103,5 +104,13 @@ def sweep_cells(
     dims: Sequence[int], scopes: Sequence[Sequence[int]], seed: int, last: frozenset[int] = frozenset()
 ) -> float:
     """Return the cells of the buckets of one greedy order, with ``last`` after all others: the cells of a sweep."""
+    return _remembered_cells(tuple(dims), tuple(map(tuple, scopes)), seed, last)
+
+
+@lru_cache(maxsize=4)
+def _remembered_cells(
+    dims: tuple[int, ...], scopes: tuple[tuple[int, ...], ...], seed: int, last: frozenset[int]
+) -> float:
+    """The same; one question asks for the cells of one network several times."""
     order = min_fill_order(dims, scopes, seed)
     return bucket_cells(dims, scopes, sorted(order, key=last.__contains__) if last else order)

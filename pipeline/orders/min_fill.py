@@ -37,7 +37,7 @@ def least_width(n_variables: int, scopes: Sequence[Sequence[int]]) -> int:
     heap = [(each.bit_count(), v) for v, each in enumerate(near)]
     heapify(heap)
     left, found = set(range(n_variables)), 0
-    while heap:
+    while heap and len(left) > found + 1:  # fewer have no more neighbours than the bound
         degree, v = heappop(heap)
         if v not in left or degree != near[v].bit_count():
             continue  # out of date: the variable was merged, or entered again with its present number

@@ -19,7 +19,7 @@ from ...tasks.compiler.working_time import working_seconds
 from ...tasks.steps.light_dataclass import dataclass
 from ..cost_networks.cost_network import CostNetwork
 from ..cost_networks.preparation import WORK
-from ..orders.depth_first import bucket_cells, rearranged
+from ..orders.depth_first import rearranged, sweep_cells
 from ..orders.min_fill import min_fill_order
 from ..orders.tree_search import TreeSearch
 from ..trees.costs import tree_cost
@@ -229,8 +229,7 @@ class Opening:
             or not self.known.limits.swept_cells
         ):
             return math.inf
-        order = min_fill_order(network.dims, network.scopes, self.known.limits.seed)
-        return bucket_cells(network.dims, network.scopes, order)
+        return sweep_cells(network.dims, network.scopes, self.known.limits.seed)
 
     def _sweep(self, network: CostNetwork, seconds: float) -> None:
         """Sweep every cell of a network, prepared or as it was, if that is predicted to take at most ``seconds``."""
