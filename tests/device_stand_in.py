@@ -29,7 +29,6 @@ from bucketflow.tasks.gpu import decoding as gpu_decoding
 from bucketflow.tasks.gpu import gather as gpu_gather
 from bucketflow.tasks.gpu import kernels as gpu_kernels
 from bucketflow.tasks.gpu import launch as gpu
-from bucketflow.tasks.gpu import peers as gpu_peers
 from bucketflow.tasks.gpu import recorded as gpu_recorded
 from bucketflow.tasks.gpu import small_steps as gpu_small_steps
 from bucketflow.tasks.gpu.device_policy import DevicePolicy
@@ -388,6 +387,7 @@ class StandIn:
         runtime = types.SimpleNamespace(
             memcpyAsync=_memcpy,
             memcpyDeviceToHost=2,
+            memcpyHostToDevice=1,
             hostRegister=lambda pointer, nbytes, flags: None,
             hostUnregister=lambda pointer: None,
             getDevice=self.present,
@@ -422,7 +422,7 @@ class StandIn:
 def device(patch: pytest.MonkeyPatch, least_cells: int = 64, cards: int = 1) -> Iterator[StandIn]:
     """Use the stand-in; steps of ``least_cells`` and more run on it."""
     there = StandIn(cards)
-    gpu_peers.reaches.cache_clear()
+    arrays.reaches.cache_clear()
     patch.setitem(sys.modules, "cupy", there.module())
     patch.setattr(gpu, "prepare", there.prepare)
     patch.setattr(gpu_recorded, "bound_launches", there.bound_launches)

@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar
 
 from ...cluster.memory import default_memory_bytes
 from ...cluster.pool import DeviceThreads, Node, present_device
-from ...tasks.gpu import arrays, peers
+from ...tasks.gpu import arrays
 from ...tasks.gpu.arrays import is_device
 from ...tasks.gpu.kernels import cupy
 from ...tasks.gpu.memory import portable_errors
@@ -89,7 +89,7 @@ class DeviceTeam:
     def close(self) -> None:
         """Give back what is free on each device."""
         for card in range(1, len(self.rooms)):
-            with peers.on_card(card):
+            with arrays.on_card(card):
                 arrays.free_pools()
 
 
@@ -106,13 +106,13 @@ def brought(values: V) -> V:
     """Return an array, rows, or a table with its variables, on the present device where it is on another."""
     found: Any = values
     if isinstance(values, Relation):
-        words, own = peers.brought(values.words), peers.brought(values.values)
+        words, own = arrays.brought(values.words), arrays.brought(values.values)
         found = values if words is values.words else replace(values, words=words, values=own)
     elif isinstance(values, Dense):
-        own = peers.brought(values.values)
+        own = arrays.brought(values.values)
         found = values if own is values.values else replace(values, values=own)
     else:
-        found = peers.brought(values)
+        found = arrays.brought(values)
     return found  # type: ignore[no-any-return]
 
 
@@ -127,7 +127,7 @@ def _entered(table: Table, room: MemoryAccount) -> Table:
 def card_of(values: Any) -> int | None:
     """Return the device of an array or of rows; None on the host."""
     bare = values.values if isinstance(values, Relation) else values
-    return peers.card_of(bare) if is_device(bare) else None
+    return arrays.card_of(bare) if is_device(bare) else None
 
 
 def swept_on_devices(run: Run[T], *, keep: bool) -> dict[int, T] | None:
@@ -286,12 +286,12 @@ class RowsOnDevices(Generic[T]):
     def _drop(self, node: int) -> None:
         """Drop a table, on its device."""
         card = card_of(entries(self.tables[node]))
-        with peers.on_card(card or 0):
+        with arrays.on_card(card or 0):
             del self.tables[node]
 
     def _here(self, node: int) -> T:
         """Return a table in the host's memory."""
-        with peers.on_card(card_of(entries(self.tables[node])) or 0):
+        with arrays.on_card(card_of(entries(self.tables[node])) or 0):
             return table_here(self.tables[node])
 
     def _kept(self) -> dict[int, T]:

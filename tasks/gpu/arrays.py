@@ -1,9 +1,14 @@
-"""Tables on the device: their allocation, and how they are distinguished from host tables."""
+"""Tables on the device: their allocation, how they are distinguished from host tables, and copies between cards.
+
+If cards of one host reach each other's memory (NVLink, or PCIe with peer access), a copy does not pass through the
+host.
+"""
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from functools import cache
 from typing import Any, Final
 
@@ -217,3 +222,61 @@ class Packing:
                 here, until = max(at, start), min(at + cells, stop)
                 block[here - start : until - start] = tables[i].reshape(-1)[here - at : until - at]
             yield start, block
+
+
+_ALREADY: Final = "PeerAccessAlreadyEnabled"
+
+
+def on_card(card: int) -> AbstractContextManager[Any]:
+    """Do what follows in this thread on a card."""
+    device: AbstractContextManager[Any] = cupy().cuda.Device(card)
+    return device
+
+
+def present_card() -> int:
+    """Return the card that this thread works on."""
+    return int(cupy().cuda.runtime.getDevice())
+
+
+def card_of(table: Any) -> int:
+    """Return the card that a device table lies on."""
+    return int(table.device.id)
+
+
+def brought(table: Any) -> Any:
+    """Return a table on the present card: the table itself, or a copy of a finished table on another card."""
+    if not is_device(table):
+        return table
+    card = card_of(table)
+    if card == present_card():
+        return table
+    here, found = present_card(), empty(table.size, table.dtype.name, alone=True).reshape(table.shape)
+    if table.size:
+        reaches(here, card)  # where it does, the copy does not pass through the host
+        with on_card(card):
+            copy_to(here, cupy().ascontiguousarray(table), found)
+            cupy().cuda.get_current_stream().synchronize()
+    return found
+
+
+@cache
+def reaches(card: int, other: int) -> bool:
+    """Whether a card may read another's memory in place, which it is allowed to at the first call."""
+    if card == other:
+        return True
+    runtime = cupy().cuda.runtime
+    if not runtime.deviceCanAccessPeer(card, other):
+        return False
+    try:
+        with on_card(card):
+            runtime.deviceEnablePeerAccess(other)
+    except runtime.CUDARuntimeError as error:
+        return _ALREADY in str(error)
+    return True
+
+
+def copy_to(card: int, source: Any, target: Any) -> None:
+    """Start the copy of a contiguous table of the present card into one of a card, on the current stream."""
+    cuda, here = cupy().cuda, present_card()
+    stream = cuda.get_current_stream().ptr
+    cuda.runtime.memcpyPeerAsync(target.data.ptr, card, source.data.ptr, here, source.nbytes, stream)

@@ -13,7 +13,7 @@ from ..steps.views import TableSlice, slice_of
 from . import arrays
 from .kernels import Kernel, cupy, kernel, processors
 from .tiling.device_limits import NOMINAL
-from .tiling.streams import THREADS
+from .tiling.streams import AXES, THREADS
 
 # Maximum blocks per multiprocessor; the copy is the same for any number.
 _GATHER_BLOCKS: Final = 16
@@ -24,19 +24,16 @@ _FETCHED_BYTES: Final = 1 << 24
 
 Array = NDArray[Any]
 
-_AXES: Final = 40
 _SLICES: Final = 4
-"""Axes of a slice, and slices of a launch; as in ``cuda/gather.cu``."""
-
-_ALIGNED: Final = 16
+"""Slices of a launch; as in ``cuda/gather.cu``."""
 
 _RECORD: Final = np.dtype(
     [
         ("in", "u8", _SLICES),
         ("out", "u8", _SLICES),
         ("cells", "i8", _SLICES),
-        ("stride", "i8", (_SLICES, _AXES)),
-        ("size", "u4", (_SLICES, _AXES)),
+        ("stride", "i8", (_SLICES, AXES)),
+        ("size", "u4", (_SLICES, AXES)),
         ("axes", "i4", _SLICES),
     ],
     align=True,
@@ -93,7 +90,7 @@ def pinned(shapes: Sequence[tuple[int, Any]]) -> list[Array]:
     places, end = [], 0
     for cells, dtype in shapes:
         places.append(end)
-        end += -(-cells * dtype.itemsize // _ALIGNED) * _ALIGNED
+        end += -(-cells * dtype.itemsize // arrays.ALIGNED) * arrays.ALIGNED
     block = cupy().cuda.alloc_pinned_memory(max(end, 1))
     return [np.frombuffer(block, dtype, cells, at) for (cells, dtype), at in zip(shapes, places, strict=True)]
 
@@ -105,8 +102,8 @@ def gather_slices(slices: Sequence[TableSlice], targets: Sequence[int]) -> None:
         record = np.zeros((), _RECORD)
         for i, s in enumerate(some):
             axes = _fused(s)
-            if len(axes) > _AXES:
-                raise ValueError(f"a slice with {len(axes)} separate axes, the kernel takes {_AXES}")
+            if len(axes) > AXES:
+                raise ValueError(f"a slice with {len(axes)} separate axes, the kernel takes {AXES}")
             record["in"][i] = s.table.data.ptr + s.offset * s.table.dtype.itemsize
             record["out"][i] = targets[start + i]
             record["cells"][i] = s.cells
@@ -128,9 +125,8 @@ def _fused(s: TableSlice) -> list[tuple[int, int]]:
     return axes
 
 
-_THREADS: Final = 256
-_BLOCKS: Final = 8 * NOMINAL.processors
-"""Threads of a block; and blocks at most, as many as a device holds at a time."""
+_BLOCKS: Final = NOMINAL.resident_threads // THREADS * NOMINAL.processors
+"""Blocks at most, as many as a device holds at a time."""
 
 
 def lowest_positive(values: Any, none: float) -> float:
@@ -145,9 +141,9 @@ def lowest_finite(logs: Any, none: float) -> float:
 
 def extremes_above(values: Any, limit: float) -> tuple[float, float]:
     """Return the least and the greatest entry above a limit; infinity and minus infinity if there is none."""
-    blocks = min(_BLOCKS, -(-values.size // _THREADS))
+    blocks = min(_BLOCKS, -(-values.size // THREADS))
     parts = arrays.empty(2 * blocks, "float64")
     function = kernel("least", "min_plus", "float64", entry="extremes_above")
-    function((blocks,), (_THREADS,), (values.reshape(-1), parts, np.int64(values.size), np.float64(limit)))
+    function((blocks,), (THREADS,), (values.reshape(-1), parts, np.int64(values.size), np.float64(limit)))
     least, greatest = parts.get().reshape(2, blocks)
     return float(least.min()), float(greatest.max())

@@ -20,8 +20,7 @@ from .bucket_launch import bucket_launch, join_launch
 from .kernels import Kernel, Launch
 from .memory import LongStepError
 from .product_launch import product_launch
-from .reorder_launch import reorder_launch
-from .stream_launch import rows_launch, stream_launch
+from .stream_launch import reorder_launch, rows_launch, stream_launch
 from .tiling.device_lowering import device_step
 from .tiling.passes import (
     BrickPass,

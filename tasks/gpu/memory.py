@@ -26,8 +26,6 @@ _REUSED_BLOCK_SHARE: Final = 0.875
 
 Array = NDArray[Any]
 
-_TO_DEVICE: Final = 1
-_TO_HOST: Final = 2
 # CUDA's flag for portable page-locked memory.
 _FOR_ALL_DEVICES: Final = 1
 
@@ -49,22 +47,23 @@ def own_stream() -> Iterator[Any]:
 
 def to_device(source: Array, target: Any) -> None:
     """Start the copy of a host table into a device table; both C-contiguous, of equal length."""
-    _copy(target.data.ptr, source.ctypes.data, source.nbytes, _TO_DEVICE)
+    _copy(target.data.ptr, source.ctypes.data, source.nbytes, to_host=False)
 
 
 def copy_there(source: Array, place: int) -> None:
     """Start the copy of a contiguous host array to an address of the device."""
-    _copy(place, source.ctypes.data, source.nbytes, _TO_DEVICE)
+    _copy(place, source.ctypes.data, source.nbytes, to_host=False)
 
 
 def to_host(source: Any, target: Array) -> None:
     """Start the copy of a device table into a host table; both C-contiguous, of equal length."""
-    _copy(target.ctypes.data, source.data.ptr, source.nbytes, _TO_HOST)
+    _copy(target.ctypes.data, source.data.ptr, source.nbytes, to_host=True)
 
 
-def _copy(target: int, source: int, nbytes: int, kind: int) -> None:
-    cuda = cupy().cuda
-    cuda.runtime.memcpyAsync(target, source, nbytes, kind, cuda.get_current_stream().ptr)
+def _copy(target: int, source: int, nbytes: int, *, to_host: bool) -> None:
+    runtime, stream = cupy().cuda.runtime, cupy().cuda.get_current_stream()
+    kind = runtime.memcpyDeviceToHost if to_host else runtime.memcpyHostToDevice
+    runtime.memcpyAsync(target, source, nbytes, kind, stream.ptr)
 
 
 def out_of_memory(error: BaseException) -> bool:

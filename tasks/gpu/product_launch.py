@@ -15,7 +15,6 @@ from .stream_launch import bound_of, fill_axes
 from .tiling.device_limits import NOMINAL
 from .tiling.passes import ProductPass
 from .tiling.products.product_tiles import (
-    AXES,
     DEPTH,
     PAD,
     cells_of,
@@ -24,7 +23,7 @@ from .tiling.products.product_tiles import (
     step_depth,
     whole_chunks,
 )
-from .tiling.streams import VECTOR_BYTES, Axis
+from .tiling.streams import AXES, VECTOR_BYTES, Axis
 
 # Rows, columns and depth from which cuBLAS pays.
 _CUBLAS_LEAST_CELLS: Final = 64

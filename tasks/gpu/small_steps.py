@@ -19,14 +19,12 @@ from . import arrays
 from .device_policy import DevicePolicy
 from .kernels import Kernel, Launch, kernel
 from .stream_launch import bound_of
+from .tiling.streams import THREADS
 
 Array = NDArray[Any]
 
-_THREADS: Final = 256
-"""Threads of a block; as in ``cuda/small.cu``."""
-
 _AXES: Final = 32
-"""Most axes of a step; as there."""
+"""Most axes of a step; as in ``cuda/small.cu``."""
 
 _SHAPE: Final = np.dtype(
     [
@@ -106,7 +104,7 @@ class SmallSteps:
         for first, last in self._spans:
             record = np.zeros((), _STEPS)
             record["bound"], record["first"] = self._bound, first
-            yield Launch(self._kernel, record, (range(len(places)), ()), last - first, _THREADS), places
+            yield Launch(self._kernel, record, (range(len(places)), ()), last - first, THREADS), places
 
 
 def small_kernel(semiring: Semiring) -> Kernel:
@@ -127,9 +125,9 @@ def _described(steps: Sequence[Step]) -> dict[str, Array]:
     shapes["depth"] = depth = np.array([step.lowered.cells for step in steps], np.int64) // cells
     for name, entries in (("table", inputs + 1), ("axis", counts), ("stride", (inputs + 1) * counts)):
         shapes[name][1:] = entries.cumsum()[:-1]
-    wanted = np.clip(-(-depth * inputs // policy.small_lane_cells), 1, np.minimum(depth, _THREADS))
+    wanted = np.clip(-(-depth * inputs // policy.small_lane_cells), 1, np.minimum(depth, THREADS))
     shapes["lanes"] = lanes = 1 << np.floor(np.log2(wanted)).astype(np.int64)
-    items = -(-cells * lanes // _THREADS)
+    items = -(-cells * lanes // THREADS)
     shapes["item"][1:] = items.cumsum()[:-1]
     strides = chain.from_iterable(chain(chain.from_iterable(each.strides), each.out) for each in axes)
     return {

@@ -1,4 +1,4 @@
-"""Launches of streaming passes and of sums of rows, and the arguments common to all launches."""
+"""Launches of streaming passes, of sums of rows and of reordered copies, and the arguments common to all launches."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ import numpy as np
 from ..steps.semiring import Semiring
 from .device_policy import DevicePolicy
 from .kernels import Launch, kernel
-from .tiling.passes import RowsPass, StreamPass
-from .tiling.streams import THREADS, Axis
-
-_AXES: Final = 40
+from .tiling.passes import ReorderPass, RowsPass, StreamPass
+from .tiling.products.product_tiles import cells_of
+from .tiling.streams import AXES, THREADS, Axis
 
 
 def bound_of(semiring: Semiring) -> int:
@@ -27,10 +26,10 @@ def step_dtype(inputs: int) -> np.dtype[Any]:
         ("inputs", "u8", inputs),
         ("out", "u8"),
         ("bound", "i8"),
-        ("stride", "i8", (inputs + 1, _AXES)),
+        ("stride", "i8", (inputs + 1, AXES)),
         ("shift", "i8", (inputs, 4)),
         ("lane", "i8", inputs),
-        ("size", "u4", _AXES),
+        ("size", "u4", AXES),
         ("mode", "i4", inputs),
         ("segment", "i4", 5),
         ("tiles", "u4", 2),
@@ -44,8 +43,8 @@ def step_dtype(inputs: int) -> np.dtype[Any]:
 def fill_axes(record: Any, segments: Sequence[Sequence[Axis]], tables: int) -> None:
     """Write groups of axes into a kernel's argument."""
     axes = [axis for segment in segments for axis in segment]
-    if len(axes) > _AXES:
-        raise ValueError(f"a step with {len(axes)} separate axes, the kernels take {_AXES}")
+    if len(axes) > AXES:
+        raise ValueError(f"a step with {len(axes)} separate axes, the kernels take {AXES}")
     starts = [0]
     for segment in segments:
         starts.append(starts[-1] + len(segment))
@@ -102,3 +101,36 @@ def rows_launch(each: RowsPass, semiring: Semiring) -> Launch:
 
 _ROWS: Final = np.dtype([("inputs", "u8"), ("out", "u8"), ("length", "i8"), ("bound", "i8")])
 """The layout of ``Step`` in ``cuda/rows.cu``."""
+
+
+def reorder_launch(each: ReorderPass, semiring: Semiring) -> Launch:
+    """Prepare a copy; the kernel knows bytes only, so that all types of values share it."""
+    reorder = each.reorder
+    constants = {"BYTES": reorder.width * semiring.itemsize, "ITEMS": reorder.items_of_thread}
+    _, slow, fast, *written = reorder.segments
+    read = sum((a.size - 1) * a.strides[0] for a in (*slow, *fast))
+    reach = max(read, sum((a.size - 1) * a.out for half in written for a in half))
+    if reach >= DevicePolicy.current().far_cells:
+        constants["FAR"] = 1
+    record = np.zeros((), _REORDER)
+    fill_axes(record, reorder.segments, 2)
+    record["counts"] = (reorder.items, reorder.tiles, reorder.tiles_per_block)
+    record["parts"] = [cells_of(segment) for segment in reorder.segments]
+    blocks = -(-reorder.tiles // reorder.tiles_per_block)
+    compiled = kernel("reorder", "min_plus", "int16", **constants)
+    return Launch(compiled, record, (each.reads, each.writes), blocks, THREADS)
+
+
+_REORDER: Final = np.dtype(
+    [
+        ("inputs", "u8", 1),
+        ("out", "u8"),
+        ("stride", "i8", (2, AXES)),
+        ("size", "u4", AXES),
+        ("segment", "i4", 6),
+        ("counts", "u4", 3),
+        ("parts", "u4", 5),
+    ],
+    align=True,
+)
+"""The layout of ``Step`` in ``cuda/reorder.cu``."""

@@ -43,7 +43,7 @@ from bucketflow.tasks.boxes.box_policy import BoxPolicy
 from bucketflow.tasks.boxes.device_stores import BufferedFiles
 from bucketflow.tasks.boxes.row_box import RowBoxes, chunk_bytes, known_run, row_box_phases, run_row_box
 from bucketflow.tasks.boxes.sorted_runs import RowRun
-from bucketflow.tasks.gpu import arrays, peers
+from bucketflow.tasks.gpu import arrays
 from bucketflow.tasks.rows.algebra import PlainRows, Representation
 from bucketflow.tasks.rows.device_algebra import rows_there
 from bucketflow.tasks.rows.keys import Keys
@@ -243,7 +243,7 @@ class Between:
     """Bytes that go from card to card."""
 
     def __init__(self) -> None:
-        self.nbytes, self._copy = 0, peers.copy_to
+        self.nbytes, self._copy = 0, arrays.copy_to
 
     def __call__(self, card: int, source: Any, target: Any) -> None:
         """Count and copy."""
@@ -274,7 +274,7 @@ def one_card_join(team: DeviceTeam, step: Step, tables: Sequence[Any]) -> list[s
     given: Any = PlainRows(Representation(COSTS, (*CARD_SIZES, 1 << 10), team.rooms[0]), Plain(COSTS))
     choice = cast(Any, rows_there(given)).choice
     alone, one = least_seconds(lambda: finished_on(choice.joined_there(step, tables)))
-    with patch.object(peers, "copy_to", Between()) as between:
+    with patch.object(arrays, "copy_to", Between()) as between:
         both, two = least_seconds(lambda: finished_on(team.joined(choice, step, tables)))
     same = bool((one.words == two.words).all()) and one.values.tobytes() == two.values.tobytes()
     figures = [f"{alone:.5f}", f"{both:.5f}", f"{alone / both:.2f}", f"{between.nbytes / RUNS / 1e6:.1f} MB"]
@@ -343,7 +343,7 @@ def card_questions(quick: bool) -> Table:
         models.append((name, model, query))
     for name, model, query in models:
         one = timed_answer(model, query, 1)
-        with patch.object(peers, "copy_to", Between()) as between:
+        with patch.object(arrays, "copy_to", Between()) as between:
             two = timed_answer(model, query, 2)
         same = answer_of(one[1]) == answer_of(two[1])
         seconds = [f"{times:.3f}" for times, _ in (one, two)]

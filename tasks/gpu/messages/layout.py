@@ -10,6 +10,7 @@ from itertools import accumulate
 from typing import Final
 
 from ...steps.axes import Axes
+from ...steps.number_limits import LARGEST_INT32
 from ...steps.ordered_sum import ordered_sum
 from ..tiling.device_limits import NOMINAL
 from .tiles import LINE_CELLS, NO_GROUP, CaseGroup, Tiles, busy_seconds, cells_of, message_tiles, tiles_with_lanes
@@ -27,9 +28,9 @@ AXIS_WORDS: Final = 4
 """As in ``cuda/messages.cu``."""
 
 _ITEM_BYTES: Final = 16
-MOST_CELLS: Final = 1 << 31
+MOST_CELLS: Final = LARGEST_INT32 + 1
 """Cells of a table are fewer: divisions are exact for numbers of 31 bits. Lines of all tables are counted by 32."""
-_MOST_LINES: Final = 1 << 32
+MOST_LINES: Final = 2 * MOST_CELLS
 # Blocks that the nominal device holds at a time, and the desired items per block if there is enough work. The waiting
 # time of an item should not exceed the time of the shortest item.
 _BLOCKS: Final = 6 * NOMINAL.processors
@@ -134,7 +135,7 @@ class MessageLayout:
         """Whether the numbers of a record are large enough for all tables."""
         lines = max(self.slab_cells, self.constant_cells) // LINE_CELLS
         in_groups = self.group == 1 or self.slab_cells * self.group < MOST_CELLS
-        return self.most_cells < MOST_CELLS and lines < _MOST_LINES and in_groups
+        return self.most_cells < MOST_CELLS and lines < MOST_LINES and in_groups
 
 
 def layout_of(

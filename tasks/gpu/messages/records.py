@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ...sweeps.table_packs import TablePack
 from ..tiling.streams import Axis
-from .layout import HEAD_WORDS, INPUT_WORDS, MessageLayout, Operation, OperationKind, layout_of
+from .layout import HEAD_WORDS, INPUT_WORDS, MOST_LINES, MessageLayout, Operation, OperationKind, layout_of
 from .tiles import CASE_STRIDE, LINE_CELLS, THREADS, UNROLLED_INPUTS, Tiles, cells_of, seconds_of
 
 # Waiting cost of a message for the items of its inputs.
@@ -214,7 +214,7 @@ def _words(
     return words
 
 
-_WORD: Final = 0xFFFFFFFF
+_WORD: Final = MOST_LINES - 1
 
 
 def _shared_places(kind: OperationKind, group: int) -> tuple[int, int, int, int, int]:

@@ -13,7 +13,7 @@ from typing import Final
 
 from ...steps.light_dataclass import dataclass
 from .device_limits import NOMINAL
-from .streams import VECTOR_BYTES, Axis, divisor
+from .streams import THREADS, VECTOR_BYTES, Axis, divisor
 from .tiling_policy import FAR_BYTES
 
 # Cells of an input from which it counts when a brick is chosen.
@@ -29,7 +29,7 @@ _BRICK_STATES_BEFORE: Final = 4
 # Eliminated states that it takes after them, where there is room.
 _BRICK_STATES_AFTER: Final = 16
 
-MAX_THREADS: Final = 256
+MAX_THREADS: Final = THREADS
 MAX_ROWS: Final = 9
 MAX_STATES: Final = 64
 """Threads, rows of a thread and eliminated states of either kind in a brick; as in ``cuda/brick.cu``."""

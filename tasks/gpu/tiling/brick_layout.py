@@ -14,7 +14,9 @@ from .streams import VECTOR_BYTES, Axis, divisor
 from .tiling_policy import TilingPolicy
 
 # Bytes that are copied into shared memory at once from which a vector of neighbours is not stored one by one.
-_BRICK_WORD_BYTES: Final = 4
+BRICK_WORD_BYTES: Final = 4
+# Bricks of a launch, about, below which the elimination is cut into partial sums.
+_BRICK_LEAST_BLOCKS: Final = 2 * NOMINAL.processors
 # Most bricks that a block takes one after another.
 _BRICK_RUN_BRICKS: Final = 16
 
@@ -143,12 +145,11 @@ def with_partial(axes: Sequence[Axis], shape: BrickShape, out_cells: int) -> tup
 
     Kept parts become additional axes at the end.
     """
-    policy = TilingPolicy.current()
     taken = taken_cells(axes, shape)
     bricks = math.prod([a.size // n for a, n in zip(axes, taken, strict=True) if a.out])
     result, copies = list(axes), 1
     for i, axis in enumerate(axes):
-        wanted, left = -(-policy.brick_least_blocks // (bricks * copies)), axis.size // taken[i]
+        wanted, left = -(-_BRICK_LEAST_BLOCKS // (bricks * copies)), axis.size // taken[i]
         part = 1 if axis.out else divisor(left, wanted)
         if part > 1:
             inside = axis.size // part
@@ -364,7 +365,7 @@ def _units(copies: Sequence[Copy], outer: Sequence[int], itemsize: int) -> tuple
     first, *others = fused
     aligned = math.gcd(VECTOR_BYTES // itemsize, *outer, *[c.source for c in others], first.size)
     together = math.gcd(aligned, *[c.target for c in others]) if first.target == 1 else 1
-    spread = together < aligned and together * itemsize < _BRICK_WORD_BYTES
+    spread = together < aligned and together * itemsize < BRICK_WORD_BYTES
     unit = aligned if spread else together
     rest = [Copy(first.size // unit, unit, unit * first.target)] if first.size > unit else []
     return unit, first.target if spread else 0, [*rest, *others]

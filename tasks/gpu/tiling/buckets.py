@@ -11,7 +11,7 @@ from ...steps.light_dataclass import dataclass
 from ...steps.number_limits import LARGEST_INT32
 from .device_limits import NOMINAL
 from .pass_axes import Group, axis_masks, cells_by_mask, fused, merge_smallest, row_major
-from .streams import THREADS, VECTOR_BYTES, Axis, divisor
+from .streams import LINE_CELLS, THREADS, VECTOR_BYTES, Axis, divisor
 from .tiling_policy import TilingPolicy
 
 # Most values of a vector along eliminated states.
@@ -35,8 +35,6 @@ STATES: Final = 128
 
 TABLE_BYTES: Final = NOMINAL.usual_shared_bytes // 2
 """Shared memory for tables of a block: with the rest, two blocks or more on any multiprocessor."""
-
-_LINE_CELLS: Final = 32
 
 Axes = tuple[Axis, ...]
 
@@ -138,7 +136,7 @@ def _laid_out(
 ) -> Bucket:
     """Lay the shared tables out: neighbouring threads read neighbouring cells, or the same."""
     turns, states, across, along, vector = local
-    deep_first = _cells(across) < _LINE_CELLS <= _cells(along)
+    deep_first = _cells(across) < LINE_CELLS <= _cells(along)
     order = (*turns, *states, *(across + along if deep_first else along + across))
     inner, sizes, first = [], [], [0]
     lanes = _cells(vector)
@@ -204,7 +202,7 @@ def _cut(
 def _contiguous(axes: Sequence[Axis], largest: int, room: int) -> int:
     """Cells of the output along which the largest input is contiguous, up to a line of them."""
     along = min((a for a in axes if a.strides[largest]), key=lambda a: a.strides[largest], default=None)
-    return min(along.size, _LINE_CELLS, room) if along is not None and along.out else 1
+    return min(along.size, LINE_CELLS, room) if along is not None and along.out else 1
 
 
 def _taken(axes: Iterable[Axis], room: int) -> tuple[list[Axis], list[Axis]]:

@@ -12,6 +12,7 @@ from operator import or_
 from typing import Final
 
 from ...steps.axes import Axes
+from .device_limits import NOMINAL
 from .streams import Axis, divisor
 from .tiling_policy import TilingPolicy
 
@@ -26,7 +27,7 @@ _SMALL_JOIN_RATIO: Final = 8
 # Sums over fewer states are not cut into partial sums.
 _SHORT_SUM_STATES: Final = 32
 # Cells that a warp reads side by side; outputs of fewer cells are added up along rows.
-_ROW_CELLS: Final = 32
+_ROW_CELLS: Final = NOMINAL.warp
 
 FEW_INPUTS: Final = 4
 MAX_INPUTS: Final = 8

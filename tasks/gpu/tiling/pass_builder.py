@@ -9,10 +9,9 @@ from typing import Final
 
 from ...steps.lowering import Lowered
 from .brick_cells import BrickShape
-from .brick_joins import brick_groups, brick_order, worth_a_copy
+from .brick_joins import brick_groups, brick_of, brick_order, brick_ways, worth_a_copy
 from .brick_layout import MAX_PLACES, with_partial
 from .brick_shapes import brick_shapes
-from .brick_ways import brick_of, brick_ways
 from .buckets import ENTRIES, TABLES, BucketJoin, Table, bucket_tiles, joint, one_launch
 from .pass_axes import (
     FEW_INPUTS,

@@ -8,10 +8,9 @@ from typing import Final
 
 from ...steps.light_dataclass import dataclass
 from .device_limits import NOMINAL
-from .tiling_policy import TilingPolicy
 
 THREADS: Final = 256
-"""Threads of a block; as in ``cuda/stream.cu``."""
+"""Threads of a block; as in ``cuda/*.cu`` but for propagations."""
 
 DEEP_STATES: Final = 256
 """Eliminated states of one shared offset table; as in ``cuda/stream.cu``."""
@@ -22,8 +21,14 @@ VECTOR_BYTES: Final = NOMINAL.vector_bytes
 UNROLLED_STATES: Final = 4
 """Eliminated states that a kernel is compiled for, at most."""
 
-_LINE_CELLS: Final = 32
+AXES: Final = 40
+"""Axes of a step; as in ``cuda/stream.cu``, ``reorder.cu``, ``product.cu`` and ``gather.cu``."""
+
+LINE_CELLS: Final = NOMINAL.line_bytes // 4
 """Cells side by side of a tile that make up a cache line of 4-byte values."""
+
+# Blocks that keep a large device busy to the end: several for each place on a multiprocessor.
+_BLOCKS: Final = 16 * NOMINAL.processors
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,9 +120,8 @@ def stream_tiles(axes: Sequence[Axis], inputs: int, itemsize: int) -> Stream:
     kept = _by_reader(kept, gone, largest, width)
     # few eliminated states are unrolled in the kernel, which saves the loop and its offsets
     unrolled = depth if depth <= UNROLLED_STATES else 0
-    blocks_wanted = TilingPolicy.current().stream_blocks
     # a thread takes several vectors if the device is busy without them too
-    busy = math.prod(a.size for a in kept) >= blocks_wanted * THREADS * 4
+    busy = math.prod(a.size for a in kept) >= _BLOCKS * THREADS * 4
     positions = {1: 4, 2: 2, 3: 2}.get(unrolled, 1) if busy else 1
     tiles, low, cut = _cut(kept, THREADS * positions, _coalescing(kept, largest, width))
     gone.sort(key=lambda a: -a.strides[largest])
@@ -132,7 +136,7 @@ def stream_tiles(axes: Sequence[Axis], inputs: int, itemsize: int) -> Stream:
         segments=(tuple(tiles), tuple(low), tuple(blocks), tuple(states)),
         shifts=tuple(_offsets(gone, t) if unrolled else () for t in range(inputs)),
         tiles=count,
-        tiles_per_block=max(1, min(THREADS, count // blocks_wanted)),
+        tiles_per_block=max(1, min(THREADS, count // _BLOCKS)),
         cut=cut,
         deep_blocks=math.prod(a.size for a in blocks),
         deep=deep,
@@ -204,7 +208,7 @@ def _cut(axes: Sequence[Axis], limit: int, also: Sequence[int]) -> tuple[list[Ax
     """
     outer: list[Axis] = list(axes)
     inner: list[Axis] = []
-    reserved = {id(axes[i]): divisor(axes[i].size, _LINE_CELLS * 2) for i in also}
+    reserved = {id(axes[i]): divisor(axes[i].size, LINE_CELLS * 2) for i in also}
     room = limit
     if reserved:
         room = max(1, limit // math.prod(reserved.values()))

@@ -25,9 +25,6 @@ class TilingPolicy(Policy):
     ----------
     bucket_output_cells : int
         Outputs of more cells are streamed, not summed up in buckets.
-    product_busy_tiles : int
-        Tiles that keep the device busy. Where a product has less than a quarter of them, its depth is cut into
-        pieces.
     brick_least_cells : int
         Cells of a join from which bricks pay where streaming would need joins before; elsewhere four times as
         many.
@@ -73,15 +70,6 @@ class TilingPolicy(Policy):
     brick_most_blocks : int
         Most blocks of a launch of bricks, if the device holds so many at a time; and the fewest that are left where a
         block takes several bricks that read the same.
-    brick_least_blocks : int
-        Bricks of a launch, about, below which the elimination is cut into partial sums.
-    product_batch_blocks : int
-        Blocks that a product has at least before a block takes several batches.
-    reorder_blocks : int
-        Blocks of a launch that copies a table in another order, about: of more tiles a block takes several, as each
-        block finds out where its items lie first.
-    stream_blocks : int
-        Blocks that keep a large device busy to the end: several for each place on a multiprocessor.
     inner_sum_least_cells : int
         Cells of a step from which a part of its inputs is summed first, a table of its own.
     inner_sum_price : float
@@ -91,7 +79,6 @@ class TilingPolicy(Policy):
     """
 
     bucket_output_cells: int = 1 << 20
-    product_busy_tiles: int = 4 * NOMINAL.processors
     brick_least_cells: int = 1 << 25
     brick_join_least_cells: int = 1 << 20
     bucket_seconds: tuple[float, float] = (8.6e-6, 8.5e-12)
@@ -110,10 +97,6 @@ class TilingPolicy(Policy):
     bucket_most_cells: int = 16384
     bucket_whole_states: int = 4096
     brick_most_blocks: int = 16 * NOMINAL.processors
-    brick_least_blocks: int = 2 * NOMINAL.processors
-    product_batch_blocks: int = 32 * NOMINAL.processors
-    reorder_blocks: int = 8 * NOMINAL.processors
-    stream_blocks: int = 16 * NOMINAL.processors
     inner_sum_least_cells: int = 1 << 26
     inner_sum_price: float = 0.9
     inner_sum_ratio: int = 2

@@ -15,8 +15,7 @@ from typing import Final
 from ....steps.light_dataclass import dataclass
 from ..device_limits import NOMINAL
 from ..pass_axes import fused
-from ..streams import VECTOR_BYTES, Axis, divisor
-from ..tiling_policy import TilingPolicy
+from ..streams import AXES, VECTOR_BYTES, Axis, divisor
 
 # Depths of a round of a product, in the order of preference.
 _PRODUCT_DEPTH_STATES: Final = (8, 9, 10, 7, 6, 5)
@@ -31,17 +30,17 @@ _PRODUCT_DEEP_RATIO: Final = 8
 # Share of a tile that must be filled for parts of axes to be taken.
 _PRODUCT_FULL_SHARE: Final = 0.9
 
-AXES: Final = 40
-"""Axes of a product; as in ``cuda/product.cu``, like the next two."""
+# Blocks that a product has at least before a block takes several batches.
+_BATCH_BLOCKS: Final = 32 * NOMINAL.processors
 
 DEPTH: Final = 8
-"""Depth of a step usually, and always on matrix units."""
+"""Depth of a step usually, and always on matrix units; as in ``cuda/product.cu``, like the next two."""
 
 PAD: Final = 4
 SPAN: Final = 16
 """Batches that a block takes one after another at most."""
 
-_LINE_CELLS: Final = 16
+_LINE_CELLS: Final = NOMINAL.line_bytes // 8
 """Cells side by side of rows in a tile: a cache line of 8-byte values."""
 
 
@@ -141,7 +140,6 @@ def product_tiles(groups: Groups, itemsize: int) -> Tiling:
 
 
 def _tiling(groups: Groups, tile: Tile, lanes: int, itemsize: int) -> Tiling:
-    policy = TilingPolicy.current()
     batch, rows, columns, depth = groups
     wide = tile.columns * lanes
     line = NOMINAL.line_bytes // itemsize
@@ -161,7 +159,7 @@ def _tiling(groups: Groups, tile: Tile, lanes: int, itemsize: int) -> Tiling:
     row_tiles, column_tiles = -(-cells_of(near_rows) // tile.rows), -(-cells_of(near_columns) // wide)
     span = 1
     if cells_of(depth) < _PRODUCT_LONG_STATES:
-        span = max(1, min(SPAN, batches, batches * row_tiles * column_tiles // policy.product_batch_blocks))
+        span = max(1, min(SPAN, batches, batches * row_tiles * column_tiles // _BATCH_BLOCKS))
     order = _load_order(near_columns, wide) if column_tiles == 1 else tuple(range(wide))
     return Tiling(tile, cut, row_tiles, column_tiles, span, order)
 

@@ -7,14 +7,16 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from ....steps.light_dataclass import dataclass
+from ..device_limits import NOMINAL
 from ..pass_axes import fused, row_major
 from ..streams import THREADS, VECTOR_BYTES, Axis, divisor
-from ..tiling_policy import TilingPolicy
 
 MOST_ITEMS: Final = 16
 """Items of a thread in a tile, at most."""
 _HELD_BYTES: Final = 1 << 15
 """Shared memory of a tile, without what keeps its rows in different banks; of the widest items half of it."""
+# Blocks of a launch, about: of more tiles a block takes several, because each block first computes where its items lie.
+_REORDER_BLOCKS: Final = 8 * NOMINAL.processors
 _RUN_BYTES: Final = 256, 128, 64, 32
 """Neighbouring bytes of both tables that a tile has, about, in the order of preference."""
 
@@ -137,13 +139,12 @@ def _laid_out(axes: Sequence[Axis], parts: Sequence[int], width: int) -> Reorder
     if halves[0] is None or halves[1] is None:
         return None
     count = math.prod([a.size for a in tiles])
-    blocks = TilingPolicy.current().reorder_blocks
     return Reorder(
         width=width,
         items=math.prod([a.size for a in written]),
         segments=(tuple(tiles), *halves[0], *halves[1]),
         tiles=count,
-        tiles_per_block=max(1, min(THREADS, count // blocks)),
+        tiles_per_block=max(1, min(THREADS, count // _REORDER_BLOCKS)),
     )
 
 
