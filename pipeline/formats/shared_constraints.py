@@ -298,6 +298,32 @@ def add_member(
     read_operands(functions, [other, *operands], "", step, lambda state: state == "found")
 
 
+def add_inverse(
+    functions: FlatZincFunctions,
+    first: Sequence[tuple[int, Operand]],
+    second: Sequence[tuple[int, Operand]],
+    *,
+    both_ways: bool = True,
+) -> None:
+    """Let lists, given as pairs of place and operand, be each other's inverses; or the second only where it is reached.
+
+    Parameters
+    ----------
+    functions : FlatZincFunctions
+    first, second : sequence of (int, operand)
+    both_ways : bool
+        Whether the second list also has only places of the first one.
+    """
+    for own, other in ((first, second), (second, first))[: 1 + both_ways]:
+        for _, each in own:
+            functions.relation([each], lambda to, other=other: np.isin(to, [k for k, _ in other]))
+    for i, x in first:
+        for j, y in second:
+            functions.relation(
+                [x, y], lambda to, back, i=i, j=j: ((to == j) == (back == i)) | ((to != j) & (not both_ways))
+            )
+
+
 def add_matrix_element(
     functions: FlatZincFunctions,
     rows: Sequence[Sequence[Operand]],

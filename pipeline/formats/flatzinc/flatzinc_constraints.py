@@ -19,12 +19,16 @@ from ..format_policy import FormatPolicy
 from ..shared_constraints import (
     add_bins,
     add_circuit,
+    add_count,
     add_cumulative,
     add_extreme_place,
+    add_inverse,
+    add_lex,
     add_linear,
     add_member,
     add_no_overlap,
     add_precedence,
+    read_operands,
     values_of,
 )
 from ..xcsp3.xcsp3_machines import Condition
@@ -120,12 +124,9 @@ def _sliding_sum(functions: FlatZincFunctions, low: int, high: int, width: int, 
             functions.linear([1] * len(window), window, relation, right)
 
 
-def _symmetric(functions: FlatZincFunctions, operands: Operands) -> None:
-    for each in operands:
-        functions.relation([each], lambda own: (own >= 1) & (own <= len(operands)))
-    for i, x in enumerate(operands, 1):
-        for j, y in enumerate(operands[i:], i + 1):
-            functions.relation([x, y], lambda to, back, i=i, j=j: (to == j) == (back == i))
+def _inverse(functions: FlatZincFunctions, first: Operands, second: Operands) -> None:
+    """Let two lists, which count from 1, be each other's inverses."""
+    add_inverse(functions, [*enumerate(first, 1)], [*enumerate(second, 1)])
 
 
 #: By name: the letters of the arguments, the places of the arguments that are lists of one length, and the handler.
@@ -148,7 +149,7 @@ STRUCTURES: Mapping[str, tuple[str, tuple[int, ...], Callable[..., None]]] = {
     "knapsack": ("CCIii", (0, 1, 2), _knapsack),
     "sliding_sum": ("cccI", (), _sliding_sum),
     "member": ("Ii", (), lambda functions, own, other: add_member(functions, own, eq, other)),
-    "symmetric_all_different": ("I", (), _symmetric),
+    "symmetric_all_different": ("I", (), lambda functions, own: _inverse(functions, own, own)),
 }
 
 
@@ -196,9 +197,6 @@ class FlatZincRefusalError(Exception):
         super().__init__(expected, found)
         self.expected: str = expected
         self.found: str = found
-
-    def __str__(self) -> str:
-        return f"expected {self.expected}, found {self.found}"
 
 
 def add_constraint(functions: FlatZincFunctions, constraint: FlatConstraint) -> None:
@@ -381,14 +379,6 @@ def _clause(functions: FlatZincFunctions, positive: list[Operand], negative: lis
         functions.clause(literals)
 
 
-def _two(functions: FlatZincFunctions, x: Operand, y: Operand, *told: Operand) -> None:
-    _clause(functions, [x, y], [], *told)
-
-
-def _parity(functions: FlatZincFunctions, operands: list[Operand], *_: Operand) -> None:
-    functions.parity(operands, 1)
-
-
 def _element(functions: FlatZincFunctions, index: Operand, entries: list[Operand], output: Operand) -> None:
     """Let an operand be the entry at an index, which counts from 1."""
     if all(isinstance(each, int) for each in entries):
@@ -410,13 +400,21 @@ def _table(functions: FlatZincFunctions, operands: list[Operand], entries: list[
     functions.listed(operands, np.array(entries, np.int64).reshape(-1, len(operands)))
 
 
+def _count(functions: FlatZincFunctions, operands: Operands, wanted: Any, operator: str, number: Operand) -> None:
+    """Compare how many operands have a value, or a value of a set, with an operand."""
+    if isinstance(wanted, range | frozenset):  # ranges may be wide, domains are not
+        values = [*{value for each in operands for value in values_of(functions, each) if value in wanted}]
+    else:
+        values = [wanted]
+    add_count(functions, operands, values, Condition(operator, number))
+
+
 def _counted(operator: str, order: str = "xyc") -> Handler:
     """Return a handler that compares the number of ``x`` with value ``y`` to ``c``, in the given order of arguments."""
 
     def add(functions: FlatZincFunctions, *given: Any) -> None:
         named = dict(zip(order, given, strict=True))
-        values = named["y"] if isinstance(named["y"], range | frozenset) else [named["y"]]
-        functions.counted(named["x"], values, operator, named["c"])
+        _count(functions, named["x"], named["y"], operator, named["c"])
 
     return add
 
@@ -427,7 +425,7 @@ def _cardinality(
     if len(cover) != len(counts):
         raise FlatZincRefusalError(f"{len(cover)} counts", f"{len(counts)}")
     for value, count in zip(cover, counts, strict=True):
-        functions.counted(operands, [value], "eq", count)
+        _count(functions, operands, value, "eq", count)
 
 
 def _bounded_cardinality(
@@ -436,8 +434,8 @@ def _bounded_cardinality(
     if not len(cover) == len(lows) == len(highs):
         raise FlatZincRefusalError(f"{len(cover)} bounds", f"{len(lows)} and {len(highs)}")
     for value, low, high in zip(cover, lows, highs, strict=True):
-        functions.counted(operands, [value], "ge", low)
-        functions.counted(operands, [value], "le", high)
+        _count(functions, operands, value, "ge", low)
+        _count(functions, operands, value, "le", high)
 
 
 def _closed(add: Handler) -> Handler:
@@ -461,7 +459,7 @@ def _extreme(choose: Callable[[int, int], int]) -> Handler:
     def add(functions: FlatZincFunctions, output: Operand, operands: list[Operand]) -> None:
         if not operands:
             raise FlatZincRefusalError("a list that is not empty", "an empty one")
-        functions.extreme(operands, output, choose)
+        functions.extreme(operands, choose, Condition("eq", output))
 
     return add
 
@@ -477,17 +475,6 @@ def _in_order(operator: str) -> Handler:
                 _linear(operator, "")(functions, [1, -1], [*pair], 0)
 
     return add
-
-
-def _inverse(functions: FlatZincFunctions, first: list[Operand], second: list[Operand]) -> None:
-    """Let two lists, which count from 1, be each other's inverses."""
-    for own, other in ((first, second), (second, first)):
-        inside = range(1, len(other) + 1)
-        for each in own:
-            functions.relation([each], lambda value, inside=inside: np.isin(value, inside))
-    for i, x in enumerate(first, 1):
-        for j, y in enumerate(second, 1):
-            functions.relation([x, y], lambda one, other, i=i, j=j: (one == j) == (other == i))
 
 
 def _regular(
@@ -516,71 +503,11 @@ def _regular(
     """
     if len(moves) != states * symbols or not all(0 <= to <= states for to in moves):
         raise FlatZincRefusalError(f"{states * symbols} states from 0 to {states}", f"{len(moves)} of them, or others")
-    places = [k for k, each in enumerate(operands) if isinstance(each, tuple)]
-    behind = [*places[1:], len(operands)]
 
-    def move(state: int | None, value: int) -> int | None:
-        return moves[(state - 1) * symbols + value - 1] or None if state and 1 <= value <= symbols else None
+    def step(state: int, _: int, value: int) -> int | None:
+        return moves[(state - 1) * symbols + value - 1] or None if 1 <= value <= symbols else None
 
-    def constants(state: int | None, first: int, last: int) -> int | None:
-        """Read the constants between two variables."""
-        for each in operands[first:last]:
-            state = move(state, each if isinstance(each, int) else 0)
-        return state
-
-    def step(state: int, place: int, value: int) -> int | None:
-        return constants(move(state, value), places[place] + 1, behind[place])
-
-    begin = constants(start, 0, places[0] if places else len(operands))
-    if begin is None:
-        functions.parts.forbid()
-        return
-    # the machine reads variables only; constants between them are part of a step
-    scope = [each[0] for each in operands if isinstance(each, tuple)]
-    functions.machine(scope, begin, step, lambda state: 0 if state in ends else FORBIDDEN)
-
-
-def _lexicographic(last: bool) -> Handler:
-    """Return a handler that puts a list before another list in lexicographic order, with or without equality."""
-
-    def add(functions: FlatZincFunctions, first: list[Operand], second: list[Operand]) -> None:
-        pairs = [*zip(first, second, strict=False)]
-        ends = len(first) < len(second) or (last and len(first) == len(second))
-        constants = {k: each for k, each in enumerate(w for pair in pairs for w in pair) if isinstance(each, int)}
-        order = [k for k in range(2 * len(pairs)) if k not in constants]
-        scope = [each[0] for pair in pairs for each in pair if isinstance(each, tuple)]
-
-        def advance(state: tuple[int, Any], upto: int) -> Any:
-            """Read constants up to a place."""
-            at, known = state
-            while at < upto:
-                found = _compared((at, known), constants[at])
-                if found is None or found == "less":
-                    return found
-                at, known = found
-            return at, known
-
-        def step(state: Any, place: int, value: int) -> Any:
-            state = state if state == "less" else advance(state, order[place])
-            return state if state in (None, "less") else _compared(state, value)
-
-        def end(state: Any) -> int:
-            state = state if state == "less" else advance(state, 2 * len(pairs))
-            return 0 if state == "less" or (state is not None and ends) else FORBIDDEN
-
-        functions.machine(scope, (0, None), step, end)
-
-    return add
-
-
-def _compared(state: tuple[int, Any], value: int) -> Any:
-    """Read an entry of one list, or compare it with the entry of the other list; return None if the first list is
-    greater.
-    """
-    at, known = state
-    if at % 2 == 0:
-        return at + 1, value
-    return "less" if known < value else (at + 1, None) if known == value else None
+    read_operands(functions, operands, start, step, lambda state: state in ends)
 
 
 def _all_different(functions: FlatZincFunctions, operands: list[Operand], *but: Any) -> None:
@@ -588,10 +515,6 @@ def _all_different(functions: FlatZincFunctions, operands: list[Operand], *but: 
     own = (value for each in operands if isinstance(each, tuple) for value in functions.values[each[0]])
     constants = (each for each in operands if isinstance(each, int))
     functions.among_different(operands, frozenset(value for value in (*own, *constants) if value in but))
-
-
-def _but_zero(functions: FlatZincFunctions, operands: list[Operand]) -> None:
-    functions.among_different(operands, frozenset((0,)))
 
 
 #: Functions by name: their computation on arrays, and their domain of definition if it is partial.
@@ -650,6 +573,7 @@ def _in_set(told: Callable[[Callable[..., Numbers]], Handler]) -> Handler:
     return add
 
 
+_BUT_ZERO = FlatKind("I", lambda functions, operands: _all_different(functions, operands, (0,)))
 KINDS: Mapping[str, FlatKind] = {
     **_comparisons(),
     **{
@@ -662,14 +586,14 @@ KINDS: Mapping[str, FlatKind] = {
     "bool_not": FlatKind("ii", _related(np.not_equal)),
     "bool_xor": FlatKind("iii", _told(np.not_equal)),
     "bool_and": FlatKind("iii", lambda functions, x, y, told: _any(positive=False)(functions, [x, y], told)),
-    "bool_or": FlatKind("iii", _two),
+    "bool_or": FlatKind("iii", lambda functions, x, y, told: _clause(functions, [x, y], [], told)),
     "bool_clause": FlatKind("II", _clause),
     "bool_clause_reif": FlatKind("IIi", _clause),
     "array_bool_and": FlatKind("Ii", _any(positive=False)),
     "array_bool_or": FlatKind("Ii", _any(positive=True)),
     "array_bool_and_imp": FlatKind("Ii", _any(positive=False, both=False)),
     "array_bool_or_imp": FlatKind("Ii", _any(positive=True, both=False)),
-    "array_bool_xor": FlatKind("I", _parity),
+    "array_bool_xor": FlatKind("I", lambda functions, operands: functions.parity(operands, 1)),
     **dict.fromkeys(
         (f"array_{var}{kind}_element" for var in ("", "var_") for kind in ("int", "bool")), FlatKind("iIi", _element)
     ),
@@ -681,7 +605,7 @@ KINDS: Mapping[str, FlatKind] = {
     "set_in_reif": FlatKind("isi", _in_set(_told)),
     "set_in_imp": FlatKind("isi", _in_set(_implied)),
     **dict.fromkeys(("all_different", "alldifferent", "distinct"), FlatKind("I", _all_different)),
-    **dict.fromkeys(("all_different_except_0", "alldifferent_except_0"), FlatKind("I", _but_zero)),
+    **dict.fromkeys(("all_different_except_0", "alldifferent_except_0"), _BUT_ZERO),
     **dict.fromkeys(("all_different_except", "alldifferent_except"), FlatKind("Is", _all_different)),
     **dict.fromkeys(("all_equal", "alleq"), FlatKind("I", _in_order("eq"))),
     "table": FlatKind("IC", _table),
@@ -704,7 +628,7 @@ KINDS: Mapping[str, FlatKind] = {
     "strictly_decreasing": FlatKind("I", _in_order("gt")),
     "inverse": FlatKind("II", _inverse),
     "regular": FlatKind("IccCcs", _regular),
-    "lex_less": FlatKind("II", _lexicographic(last=False)),
-    "lex_lesseq": FlatKind("II", _lexicographic(last=True)),
+    "lex_less": FlatKind("II", lambda functions, *lists: add_lex(functions, lists, strict=True)),
+    "lex_lesseq": FlatKind("II", lambda functions, *lists: add_lex(functions, lists, strict=False)),
     **{name: FlatKind(letters, _of_one_length(same, add)) for name, (letters, same, add) in STRUCTURES.items()},
 }  # fmt: skip

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Sequence
+from functools import reduce
 from math import prod
 from typing import Any
 
@@ -199,16 +200,6 @@ class FlatZincFunctions(Xcsp3Functions):
         scope = [v for v, _ in row.weights]
         return scope, [[weight * value for value in self.values[v]] for v, weight in row.weights], row.right
 
-    def counted(self, operands: Sequence[Operand], values: Container[int], operator: str, number: Operand) -> None:
-        """Compare how many operands have one of some values with an operand."""
-        constant = sum(each in values for each in operands if not isinstance(each, tuple))
-        scope = [each[0] for each in operands if isinstance(each, tuple)]
-        weights = [[int(value in values) for value in self.values[v]] for v in scope]
-        if isinstance(number, tuple) and constant:
-            self.offset(scope, weights, operator, number, constant)
-        else:
-            self.total(scope, weights, Condition(operator, number if isinstance(number, tuple) else number - constant))
-
     def offset(
         self, scope: Sequence[int], weights: Sequence[Sequence[int]], operator: str, number: tuple[int], constant: int
     ) -> None:
@@ -226,20 +217,16 @@ class FlatZincFunctions(Xcsp3Functions):
             self.relation([(v,)], lambda own: ~np.isin(own, taken))
         self.different(scope, but)
 
-    def extreme(self, operands: Sequence[Operand], output: Operand, choose: Callable[[int, int], int]) -> None:
-        """Let an operand be the greatest, or the least, of others."""
+    def extreme(self, operands: Sequence[Operand], choose: Callable[[int, int], int], condition: Condition) -> None:
+        """Compare the greatest, or the least, of some operands with an operand or a set."""
         constants = [each for each in operands if not isinstance(each, tuple)]
-        start = None
-        for each in constants:
-            start = each if start is None else choose(start, each)
+        start = reduce(choose, constants) if constants else None
         scope = [each[0] for each in operands if isinstance(each, tuple)]
-        self.conditioned(
-            scope,
-            start,
-            lambda state, value: value if state is None else choose(state, value),
-            lambda state: state,
-            Condition("eq", output),
-        )
+
+        def step(state: int | None, value: int) -> int:
+            return value if state is None else choose(state, value)
+
+        self.conditioned(scope, start, step, lambda state: state, condition)
 
 
 def _equals(computed: tuple[Numbers, Numbers], output: Numbers) -> tuple[Numbers, Numbers]:

@@ -19,6 +19,7 @@ from ..linear.wide_sums import MOST_CELLS
 from ..shared_constraints import (
     add_count,
     add_different_lists,
+    add_inverse,
     add_linear,
     add_matrix_element,
     add_member,
@@ -326,11 +327,7 @@ class Xcsp3Constraints(Xcsp3Lists):
 
     def _extreme(self, element: Element) -> None:
         choose = max if element.tag == "maximum" else min
-
-        def step(state: int | None, value: int) -> int:
-            return value if state is None else choose(state, value)
-
-        self.functions.conditioned(self.scope(element), None, step, lambda state: state, self.condition(element))
+        self.functions.extreme([(v,) for v in self.scope(element)], choose, self.condition(element))
 
     def _element(self, element: Element) -> None:
         """Compare the entry of a list or a matrix at an index; without an index, some entry of a list."""
@@ -386,16 +383,7 @@ class Xcsp3Constraints(Xcsp3Lists):
         first, second = lists[0], lists[-1]
         if len(first) > len(second):
             raise self.variables.fail(element, "a second list that is not shorter", f"{len(second)} variables")
-        for _, x in first:
-            self.functions.relation([x], lambda to: np.isin(to, [k for k, _ in second]))
-        both_ways = len(first) == len(second)
-        for _, y in second if both_ways else []:
-            self.functions.relation([y], lambda to: np.isin(to, [k for k, _ in first]))
-        for i, x in first:
-            for j, y in second:
-                self.functions.relation(
-                    [x, y], lambda to, back, i=i, j=j: ((to == j) == (back == i)) | ((to != j) & (not both_ways))
-                )
+        add_inverse(self.functions, first, second, both_ways=len(first) == len(second))
 
     def _regular(self, element: Element) -> None:
         """Let values be a word of an automaton."""
