@@ -18,6 +18,7 @@ from .options import (
     print_answer,
     print_lines,
     print_notes,
+    with_options,
 )
 
 if TYPE_CHECKING:
@@ -60,9 +61,9 @@ _OPTIONS: dict[str, Callable[[Command], Command]] = {
 
 def solving(command: Command) -> Command:
     """Add the options of `solve`: options for a single answer, and options for many assignments."""
-    for option in reversed(_OPTIONS.values()):
-        command = option(command)
-    return planning(command, (*VALUES, SAMPLE), "; or independent samples of assignments")
+    return planning(
+        with_options(_OPTIONS.values(), command), (*VALUES, SAMPLE), "; or independent samples of assignments"
+    )
 
 
 def many_asked(options: dict[str, Any], no_prune: bool) -> dict[str, Any]:

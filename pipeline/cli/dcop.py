@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from .ending import guarded, say
 from .options import (
+    Command,
     Grouped,
     complete_model,
     complete_path,
@@ -112,41 +114,20 @@ def _print(found: DpopResult) -> None:
 # ``bucketflow generate``: a random distributed problem as a file.
 
 
+def _number(name: str, default: float, metavar: str, help: str) -> Callable[[Command], Command]:
+    return click.option(f"--{name}", type=type(default), default=default, show_default=True, metavar=metavar, help=help)
+
+
 @click.command("generate")
 @click.argument("kind", type=click.Choice(["random", "grid", "scale-free", "coloring", "meetings"]))
 @click.argument("target", shell_complete=complete_path)
-@click.option(
-    "--variables", type=int, default=10, show_default=True, metavar="N", help="Number of variables, or of meetings."
-)
-@click.option(
-    "--domain",
-    type=int,
-    default=5,
-    show_default=True,
-    metavar="D",
-    help="Number of states, colours or times of a variable.",
-)
-@click.option(
-    "--density",
-    type=float,
-    default=0.3,
-    show_default=True,
-    metavar="P1",
-    help="Fraction of variable pairs with a function, or of agents at each meeting.",
-)
-@click.option(
-    "--tightness",
-    type=float,
-    default=0.0,
-    show_default=True,
-    metavar="P2",
-    help="Fraction of forbidden entries in a function.",
-)
+@_number("variables", 10, "N", "Number of variables, or of meetings.")
+@_number("domain", 5, "D", "Number of states, colours or times of a variable.")
+@_number("density", 0.3, "P1", "Fraction of variable pairs with a function, or of agents at each meeting.")
+@_number("tightness", 0.0, "P2", "Fraction of forbidden entries in a function.")
 @click.option("--cost", type=int, metavar="C", help="Costs range from 0 to C.  [default: 100; for coloring 1]")
-@click.option(
-    "--links", type=int, default=2, show_default=True, metavar="M", help="Links of each new node in a scale-free graph."
-)
-@click.option("--agents", type=int, default=5, show_default=True, metavar="N", help="Number of agents.")
+@_number("links", 2, "M", "Links of each new node in a scale-free graph.")
+@_number("agents", 5, "N", "Number of agents.")
 @option("seed", "Seed of the random numbers.")
 @guarded
 def generate(kind: str, target: str, cost: int | None, **options: Any) -> None:

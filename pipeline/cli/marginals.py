@@ -5,17 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from ..api.complete_names import complete_names, complete_states
-from ..errors import rounded_sum
+from ..errors import ModelError, rounded_sum
 from ..models.option_rows import options_for
 from .ending import guarded
 from .options import (
-    Command,
     Grouped,
     keep_warm,
     keywords_of,
@@ -28,6 +28,7 @@ from .options import (
     print_answer,
     print_lines,
     print_notes,
+    with_options,
 )
 
 if TYPE_CHECKING:
@@ -37,55 +38,25 @@ if TYPE_CHECKING:
     from ..results.posteriors import Marginals
 
 
-_OPTIONS: dict[str, Callable[[Command], Command]] = {
-    "entropy": click.option(
-        "--entropy",
-        multiple=True,
-        metavar="a,b",
-        shell_complete=complete_names(),
-        help="Entropy of these variables together, in bits.",
+def _measure(metavar: str, complete: Callable[..., Any], help: str, multiple: bool = False) -> dict[str, Any]:
+    return {"multiple": multiple, "metavar": metavar, "shell_complete": complete, "help": help}
+
+
+# Options that ask what variables tell of each other.
+_OPTIONS: dict[str, dict[str, Any]] = {
+    "entropy": _measure("a,b", complete_names(), "Entropy of these variables together, in bits.", True),
+    "mutual": _measure(
+        "a,b:c[|d]", complete_names(",:|"), "Mutual information of two sets, given a third, in bits.", True
     ),
-    "mutual": click.option(
-        "--mutual",
-        multiple=True,
-        metavar="a,b:c[|d]",
-        shell_complete=complete_names(",:|"),
-        help="Mutual information of two sets, given a third, in bits.",
+    "conditional": _measure("a|b,c", complete_names(",|"), "The conditional distribution P(a | b, c).", True),
+    "voi": _measure("x", complete_names(""), "Value of information of each variable for x, in bits."),
+    "relevant": _measure("x", complete_names(""), "Effect of each finding on x, if removed and if alone, in bits."),
+    "sensitivity": _measure(
+        "x=v", complete_states(), "The posterior of a state as a function of each parameter of the network."
     ),
-    "conditional": click.option(
-        "--conditional",
-        multiple=True,
-        metavar="a|b,c",
-        shell_complete=complete_names(",|"),
-        help="The conditional distribution P(a | b, c).",
-    ),
-    "voi": click.option(
-        "--voi",
-        metavar="x",
-        shell_complete=complete_names(""),
-        help="Value of information of each variable for x, in bits.",
-    ),
-    "relevant": click.option(
-        "--relevant",
-        metavar="x",
-        shell_complete=complete_names(""),
-        help="Effect of each finding on x, if removed and if alone, in bits.",
-    ),
-    "sensitivity": click.option(
-        "--sensitivity",
-        metavar="x=v",
-        shell_complete=complete_states(),
-        help="The posterior of a state as a function of each parameter of the network.",
-    ),
-    "conflict": click.option("--conflict", is_flag=True, help="Degree to which the findings contradict each other."),
+    "conflict": {"is_flag": True, "help": "Degree to which the findings contradict each other."},
 }
-
-
-def informing(command: Command) -> Command:
-    """Options of `marginals` that ask what variables tell of each other."""
-    for option in reversed(_OPTIONS.values()):
-        command = option(command)
-    return command
+informing = partial(with_options, [click.option(f"--{name}", **given) for name, given in _OPTIONS.items()])
 
 
 def information_asked(options: dict[str, Any]) -> dict[str, Any]:
@@ -335,7 +306,6 @@ def _check_folder(prefix: str) -> None:
     """Refuse files in a folder that is not there before anything is computed."""
     from os.path import isdir
 
-    from ..errors import ModelError
     from ..local_paths import local_path
 
     if not isdir(local_path(prefix).parent):
@@ -346,7 +316,6 @@ def _write_uai(prefix: str, found: Marginals, evidence: Any, options: dict[str, 
     from pathlib import Path
 
     from ..api.solve import solve
-    from ..errors import ModelError
     from ..results.posteriors import write_uai
 
     if found.max_marginals:
@@ -374,7 +343,6 @@ def _answer_cases(
     options : dict
         Keywords of :func:`bucketflow.compile`.
     """
-    import json
     import time
 
     from ...cluster.memory import peak_rss_bytes

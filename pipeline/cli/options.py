@@ -173,11 +173,12 @@ def option(name: str, help: str | None = None) -> Callable[..., Any]:
 
 def options_of(*names: str) -> Callable[[Command], Command]:
     """Return a decorator that adds options to a command, in the order of its help."""
-    return partial(_with, [option(name) for name in names])
+    return partial(with_options, [option(name) for name in names])
 
 
-def _with(options: list[Callable[..., Any]], command: Command) -> Command:
-    for each in reversed(options):
+def with_options(options: Iterable[Callable[..., Any]], command: Command) -> Command:
+    """Add options to a command, in the order of its help."""
+    for each in reversed([*options]):
         command = each(command)
     return command
 
@@ -224,7 +225,7 @@ def asking(command: Command) -> Command:
     )
     planned = [option(name) for name in options_for("answering")]
     return click.argument("file", shell_complete=complete_model)(
-        _with([evidence, *planned, no_check_option, json_option], command)
+        with_options([evidence, *planned, no_check_option, json_option], command)
     )
 
 

@@ -21,7 +21,7 @@ from ..models.checks import fitting
 from ..models.function import FEW, FORBIDDEN, Function, greatest_costs, many_functions, state_dtype
 from ..models.model import Model
 from .format_policy import FormatPolicy
-from .global_functions.decomposition import Decomposition, GlobalFunctionError
+from .global_functions.decomposition import Decomposition, GlobalFunctionError, NestedNetwork, add_nested
 from .text.source import Source, check_deadline
 from .text.tables import (
     MAX_AXES,
@@ -359,7 +359,6 @@ class _WcspReader:
 
     def _nested(self, scope: tuple[int, ...], at: int) -> None:
         """Read bounds and a network within them."""
-        from .global_functions.decomposition import NestedNetwork, add_nested
         from .global_functions.global_kinds import MOST_NESTED
 
         tokens = self.tokens

@@ -16,6 +16,7 @@ import numpy as np
 from ...errors import shorten
 from ...models.function import FORBIDDEN
 from ..format_policy import FormatPolicy
+from ..global_functions.decomposition import GlobalFunctionError
 from ..shared_constraints import (
     add_bins,
     add_circuit,
@@ -190,13 +191,8 @@ class FlatKind:
     add: Handler
 
 
-class FlatZincRefusalError(Exception):
-    """The expected and the found argument of a refused constraint."""
-
-    def __init__(self, expected: str, found: str) -> None:
-        super().__init__(expected, found)
-        self.expected: str = expected
-        self.found: str = found
+class FlatZincRefusalError(GlobalFunctionError):
+    """A constraint that is refused: the expected and the found argument."""
 
 
 def add_constraint(functions: FlatZincFunctions, constraint: FlatConstraint) -> None:

@@ -9,7 +9,6 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, combinations, count, islice
 from math import prod
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,10 +18,7 @@ from ...models.function import FORBIDDEN, Function, dense_function, greatest_cos
 from ..format_policy import OBJECT_BYTES, FormatPolicy
 from ..text.source import Allowance
 from ..text.tables import tuple_table
-from .machine import Machine, State
-
-if TYPE_CHECKING:
-    from .machine import Layers, Machine
+from .machine import Layers, Machine, State, TooManyStatesError, layers_of, sizes_of
 
 
 class GlobalFunctionError(Exception):
@@ -120,8 +116,6 @@ class Decomposition:
         BudgetError
             If the machine has too many states.
         """
-        from .machine import TooManyStatesError
-
         try:
             self.layers(scope, self.minimal(scope, machine))
         except TooManyStatesError as error:
@@ -149,8 +143,6 @@ class Decomposition:
         TooManyStatesError
             If it has too many states.
         """
-        from .machine import Machine, layers_of
-
         sizes = [self.dims[v] for v in scope] or [1]
         if not scope:
             machine = Machine(machine.starts, lambda state, *_: ((state, 0),), machine.end)
@@ -174,8 +166,6 @@ class Decomposition:
 
     def _chain(self, scope: Sequence[int], layers: Layers) -> Iterator[Function]:
         """Yield a function for each reading, between the hidden states before and behind it."""
-        from .machine import sizes_of
-
         before: int | None = None
         sizes = [*sizes_of(layers), 1]
         for variable, to, costs, size in zip(scope, layers.to, layers.costs, sizes, strict=True):
