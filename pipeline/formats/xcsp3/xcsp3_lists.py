@@ -103,7 +103,7 @@ class Xcsp3Variables:
         start = self.start_index(element)
         if not sizes or not all(map(_SIZE.fullmatch, sizes)):
             text = element.attributes.get("size", "")
-            raise self.fail(element, "an array of sizes of at most 9 digits, such as [3][4]", repr(shorten(text)))
+            raise self.fail(element, "an array of sizes such as [3][4], of at most 9 digits", repr(shorten(text)))
         self.arrays[name] = shape = tuple([range(start, start + int(size)) for size in sizes])
         parts = [*element.every("domain")]
         domains = [(f"{name}{'[]' * len(shape)}", self._domain(element, element))] if not parts else []

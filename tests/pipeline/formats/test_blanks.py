@@ -146,11 +146,12 @@ def grouped(digits: str) -> str:
 @pytest.mark.parametrize("name", sorted(FILES))
 def test_numbers_that_only_python_reads_are_none(name: str, written: Callable[[str], str], tmp_path: Path) -> None:
     """They are refused, are other names, or stand in a part that no answer depends on."""
+    if name.endswith(".yaml") and written is grouped:
+        pytest.skip("YAML 1.1 and formulas in Python have numbers such as 1_0")
     text, path = FILES[name], tmp_path / name
     path.write_text(text)
     right, _ = content(path)
     ignored = ("property p = ", "VERSION=", "GumJsonVersion", "#variable= ", "#constraint= ", "version=", "DNET-")
-    ignored += ("cost_function: ",)  # a formula in Python
     for found in list(re.finditer(r"[0-9]+", text))[:40]:
         before = text[: found.start()]
         if any(part in before[-24:] for part in ignored):
@@ -174,5 +175,5 @@ def test_a_size_of_an_array_is_quoted(size: str, tmp_path: Path) -> None:
     path = tmp_path / "a.xml"
     array = f'<array id="x" size="{size}"> 0..1 </array>'
     path.write_text(f'<instance format="XCSP3" type="CSP"><variables>{array}</variables></instance>')
-    with pytest.raises(FormatError, match=rf"of at most 9 digits, such as \[3\]\[4\], found '{re.escape(size)}'"):
+    with pytest.raises(FormatError, match=rf"such as \[3\]\[4\], of at most 9 digits, found '{re.escape(size)}'"):
         load(path)
