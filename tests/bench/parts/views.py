@@ -51,9 +51,9 @@ FAMILIES = (
         ("toulbar2",),
         (
             *(f"wcsp/spot5/{name}" for name in ("54.wcsp", "503.wcsp", "404.wcsp.xz")),
-            "wcsp/mastermind/mastermind_03_08_03.wcsp.xz",
+            *(f"wcsp/mastermind/mastermind_03_08_0{k}.wcsp.xz" for k in (3, 4, 5)),
             "wcsp/coloring/queen5_5_4.wcsp",
-            "wcsp/iscas89/s386.wcsp",
+            *(f"wcsp/iscas89/{name}" for name in ("s386.wcsp", "s953.wcsp.xz", "s1196.wcsp.xz")),
             "wcsp/misc/cap131.wcsp.xz",
             "wcsp/celar/CELAR6-SUB0.wcsp.xz",
         ),
