@@ -8,15 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from importlib import import_module
+from math import prod
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ..errors import ModelError, checks_keywords, shorten
+from ...cluster.memory import default_memory_bytes
+from ...tasks.steps.number_limits import CELL_BYTES
+from ..errors import BudgetError, ModelError, checks_keywords, format_bytes, shorten
 from ..models.model import Kind, Model
 from ..models.state_names import TypedLabel, typed_label
 from ..public_names import public
+
+# Of a value and how often it was given; a label takes more.
+_LEAST_BYTES = 2 * CELL_BYTES
 
 Table = tuple[Sequence[Hashable], Mapping[Hashable, Sequence[Any]], Any]
 """Variables of the axes, the states of some of them in the order of the axis, and an array."""
@@ -38,6 +44,7 @@ def labelled_model(kind: Kind, states: Mapping[Hashable, Sequence[Any]], tables:
     ModelError
         If variables have the same name, states differ from their variable's, or tables form no valid model.
     """
+    _check_memory(sum(map(len, states.values())), "a list of all states")
     labels = {variable: [typed_label(state) for state in own] for variable, own in states.items()}
     names = dict(zip(labels, map(str, labels), strict=True))
     if len(set(names.values())) < len(names):
@@ -226,12 +233,24 @@ def from_pandas(
     >>> bucketflow.from_pandas([frame]).variables
     {'a': ('x', 'y'), 'b': ('0', '1')}
     """
-    tables = [*frames]
+    tables = [frames] if hasattr(frames, "columns") else [*frames] if isinstance(frames, Iterable) else [frames]
     for frame in tables:
+        if not hasattr(frame, "columns"):
+            raise ModelError(f"tables of pandas are expected, found {type(frame).__name__}")
+        if not frame.columns.is_unique:
+            raise ModelError(
+                f"a table has two columns of one name, among {shorten(', '.join(map(str, frame.columns)))}"
+            )
         if value not in frame.columns:
             raise ModelError(f"a table has no column {value!r}; its columns are {', '.join(map(str, frame.columns))}")
     domains = _domains(tables, value, dict(states or {}))
     return labelled_model(kind, domains, [_table(frame, value, domains, default) for frame in tables])
+
+
+def _check_memory(count: int, what: str) -> None:
+    """Refuse a number of states, or of values, before they are made."""
+    if (needed := _LEAST_BYTES * count) > (allowed := default_memory_bytes()):
+        raise BudgetError(f"{what} takes at least {format_bytes(needed)} of memory, allowed {format_bytes(allowed)}")
 
 
 def _domains(tables: Sequence[Any], value: str, given: dict[Any, Sequence[Any]]) -> dict[Any, Sequence[Any]]:
@@ -255,6 +274,7 @@ def _table(frame: Any, value: str, domains: Mapping[Any, Sequence[Any]], default
     shape = [len(domains[column]) for column in scope]
     places = [{state: k for k, state in enumerate(domains[column])} for column in scope]
     shown = shorten(", ".join(map(str, scope)))
+    _check_memory(prod(shape), f"a table over {shown or 'no variables'}")
     try:
         at = tuple([[own[cell] for cell in frame[column].tolist()] for column, own in zip(scope, places, strict=True)])
     except KeyError as error:

@@ -286,6 +286,8 @@ def from_networkx(
     >>> bucketflow.from_networkx(graph, states=2).variables
     {'a': ('0', '1'), 'b': ('0', '1')}
     """
+    if not hasattr(graph, "nodes"):
+        raise ModelError(f"a graph of networkx is expected, found {type(graph).__name__}")
     domains = {node: _node_states(node, data.get("states", states)) for node, data in graph.nodes(data=True)}
     if kind == "bayes":
         if not graph.is_directed():

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import bucketflow
-from bucketflow import Model, ModelError
+from bucketflow import BudgetError, Model, ModelError
 
 
 @pytest.fixture
@@ -293,3 +293,29 @@ def test_arrays_that_do_not_fit(given: Any, told: str) -> None:
         bucketflow.from_arrays(*given)
     with pytest.raises(ModelError, match="1 variables need as many different names, found 2"):
         bucketflow.from_arrays([2], [], [], names="ab")
+
+
+@pytest.mark.parametrize("given", [None, 5, "abc", [None], {"x": [1]}])
+def test_other_things_than_tables_and_graphs_are_named(given: Any) -> None:
+    with pytest.raises(ModelError, match=r"tables of pandas are expected, found \w+"):
+        bucketflow.from_pandas(given)
+    with pytest.raises(ModelError, match=r"a graph of networkx is expected, found \w+"):
+        bucketflow.from_networkx(given, states=2)
+
+
+def test_a_single_table_is_a_list_of_one() -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"a": ["x", "y"], "value": [1.0, 2.0]})
+    assert bucketflow.from_pandas(frame).variables == bucketflow.from_pandas([frame]).variables
+    twice = pandas.DataFrame([[1, 2, 3]], columns=["a", "a", "value"])
+    with pytest.raises(ModelError, match="two columns of one name, among a, a, value"):
+        bucketflow.from_pandas(twice)
+
+
+def test_sizes_are_multiplied_before_tables_are_made() -> None:
+    networkx, pandas = pytest.importorskip("networkx"), pytest.importorskip("pandas")
+    columns = {f"c{k}": range(1000) for k in range(6)}
+    with pytest.raises(BudgetError, match=r"a table over c0, .* takes at least .* PB of memory, allowed"):
+        bucketflow.from_pandas([pandas.DataFrame({**columns, "value": 1.0})], default=0)
+    with pytest.raises(BudgetError, match=r"a list of all states takes at least 32 TB of memory, allowed"):
+        bucketflow.from_networkx(networkx.path_graph(2), states=10**12)
