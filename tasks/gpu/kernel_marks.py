@@ -71,7 +71,7 @@ def _installed_version() -> str:
     spec = find_spec("cupy")
     if spec is None or spec.origin is None:
         return ""
-    with suppress(OSError):
-        if found := _VERSION.search(Path(spec.origin).with_name("_version.py").read_text()):
+    for path in Path(spec.origin).parent.glob("_version.*"):
+        if found := _VERSION.search(path.read_text()):
             return found[1]
     return ""
