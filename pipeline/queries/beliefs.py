@@ -14,8 +14,7 @@ from ...tasks.boxes.codecs import Codec, PlainCodec, ScaledCodec
 from ...tasks.steps.light_dataclass import dataclass
 from ...tasks.steps.number_limits import FAR_INTEGER
 from ...tasks.steps.semiring import Semiring
-from ...tasks.sweeps.beliefs import above_least, normalised
-from ...tasks.sweeps.scaled import LOOSE, LOWEST, Scaled
+from ...tasks.sweeps.scaled import LOOSE, LOWEST, Scaled, above_least, normalised
 from ..errors import InternalError
 from ..preprocessing.leaf_groups import Cells, LeafGroup, made_together
 from ..preprocessing.preprocess import Leaf, Network

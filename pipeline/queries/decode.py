@@ -140,7 +140,7 @@ def _best_of(
     if not any(isinstance(tables[node], Relation) for node in step.inputs):
         slices = [slice_of(tables[node], axes, sizes, assignment) for node, axes in read]
         return best_states(slices, sizes, semiring, compiled)
-    from ...tasks.rows.best_rows import best_row, fixed
+    from ...tasks.rows.algebra import best_row, fixed
 
     found = [fixed(tables[node], axes, sizes, assignment) for node, axes in read]
     if not all(_is_mostly_there(table) for table in found):
@@ -203,8 +203,7 @@ def choices(
         slices = [slice_of(tables[node], axes, sizes, states) for node, axes in read]
         yield from joint_choices(slices, sizes, semiring, states, algebra.compiled)
         return
-    from ...tasks.rows.algebra import bare
-    from ...tasks.rows.best_rows import fixed
+    from ...tasks.rows.algebra import bare, fixed
 
     found = [fixed(tables[node], axes, sizes, states) for node, axes in read]
     # nearly full sparse tables are smaller as arrays
@@ -228,7 +227,7 @@ def entry(
     table: Array | Relation, axes: Sequence[int], sizes: Sequence[int], states: Mapping[int, int], semiring: Semiring
 ) -> Any:
     """Return the entry of a table, an array or rows, at states of all its variables."""
-    from ...tasks.rows.best_rows import fixed
+    from ...tasks.rows.algebra import fixed
 
     found = fixed(table, axes, sizes, states)
     return found.values[0].item() if len(found) else semiring.zero

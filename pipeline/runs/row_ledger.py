@@ -327,10 +327,9 @@ class RowsOnDisk:
         NoRoomError
             If this takes more than half of the memory.
         """
-        policy = BoxPolicy.current()
         receipts = len(self.receipts) + _BOX_RECEIPTS * boxes
         runs = sum(1 for i in step.inputs if i in self.steps for _ in self.runs(i))
-        self.room.beside = receipts * policy.receipt_bytes + runs * policy.run_bytes
+        self.room.beside = (receipts + 2 * runs) * BoxPolicy.current().receipt_bytes
         if (most := self.room.nbytes // 2) < self.room.beside:
             axes = dict.fromkeys(v for scope in step.input_axes for v in scope)
             raise RowsNoRoomError(tuple(axes), self.room.beside, most)

@@ -22,7 +22,7 @@ from ..queries.arithmetic import Arithmetic
 from ..results.remaining_time import SweptCells
 
 if TYPE_CHECKING:
-    from ...tasks.boxes.table_archive import TableArchive
+    from ...tasks.boxes.box import TableArchive
     from ...tasks.rows.memory_account import MemoryAccount
 
 T = TypeVar("T")
@@ -213,8 +213,8 @@ class Run(Generic[T]):
         """Return the archive that writes the kept tables of an in-memory plan; None if no table is kept."""
         if self.kept_bytes is None or self.folder is None or self.plan.way != "memory":
             return None
+        from ...tasks.boxes.box import TableArchive
         from ...tasks.boxes.object_chunks import chunk_store
-        from ...tasks.boxes.table_archive import TableArchive
 
         store, codec = chunk_store((self.folder / TABLES).absolute()), self.arithmetic.codec
         return TableArchive(store, codec, self.plan.dims, self.kept_bytes, self.names, self.told_of)

@@ -46,8 +46,8 @@ class BoxPolicy(Policy):
         Tables that stay in memory take at most 1 / this together, and each at most 1 / this.
     merged_copies : int
         Limits for merging runs: their number, the size of the result, and the memory of the merge.
-    receipt_bytes, run_bytes : int
-        Bytes of a receipt, and of a run that is read, in memory.
+    receipt_bytes : int
+        Bytes of a receipt in memory. A run that is read takes twice as many.
     kept_chunk_cells : int
         Maximum cells of a chunk of a table kept for inspection: Zarr reads whole chunks.
     """
@@ -66,5 +66,4 @@ class BoxPolicy(Policy):
     large_part: int = 32
     merged_copies: int = 4
     receipt_bytes: int = 1000
-    run_bytes: int = 2000
     kept_chunk_cells: int = 1 << 23

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from ..steps.light_dataclass import dataclass
 from ..steps.semiring import Semiring
-from ..sweeps.beliefs import above_least, weighed
-from ..sweeps.scaled import Scaled, from_logs, joined_scales, measured
+from ..sweeps.scaled import Scaled, above_least, from_logs, joined_scales, measured, weighed
 
 Array = NDArray[Any]
 T = TypeVar("T")

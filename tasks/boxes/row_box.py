@@ -52,9 +52,8 @@ Path = tuple[int, ...]
 _KEY_BYTES_OF_A_HEADER: Final = 128
 
 
-# Memory for the lowered steps of a step's boxes, and bytes of one of them.
-_STEPS_BYTES: Final = 1 << 18
-_STEP_BYTES: Final = 1 << 14
+# Lowered steps that are cached for a step's boxes: one for each size of a box, a few of which are in turn.
+_CACHED_STEPS: Final = 16
 
 
 # One thread at a time copies what boxes share to a device.
@@ -163,14 +162,14 @@ class RowBoxes(Generic[T]):
 
     @cached_property
     def _lowered(self) -> Memo[Step]:
-        return Memo(_STEPS_BYTES)
+        return Memo(_CACHED_STEPS)
 
     def step_of(self, sizes: tuple[int, ...]) -> Step:
         """Return the step for the sizes of a box: most boxes of a step are of the same ones."""
         own, found = self.step, self._lowered.get(sizes)
         if found is None:
             found = make_step(own.node, own.inputs, own.input_axes, own.axes, sizes, self.semiring, keep=False)
-            self._lowered.put(sizes, found, _STEP_BYTES + 8 * len(sizes))
+            self._lowered.put(sizes, found, 1)  # the limit counts steps
         return found
 
     def __getstate__(self) -> dict[str, Any]:

@@ -59,7 +59,7 @@ _FIRST_WORK: Final = 1 << 21
 # Maximum fraction of the memory for cached components, because the decisions may need more.
 _KNOWN_SHARE: Final = 0.75
 # Maximum fraction of the memory for cached components if the search is traced, because the trace needs memory too.
-_TRACED_KNOWN_SHARE: Final = 0.375
+_TRACED_KNOWN_SHARE: Final = _KNOWN_SHARE / 2
 
 
 class CountNoRoomError(Exception):

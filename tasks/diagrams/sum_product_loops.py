@@ -24,8 +24,8 @@ LEVEL, FRONT, EDGES, EXHAUSTED, VANISHED, MOVED, KNOWN, N_COUNTS = range(8)
 
 # Floats whose bits are nearer than this, as integers, are one; they are looked up by cells twice as wide.
 _NEAR = 64
-_CELL = 7
-_ONE = 0x3FF0000000000000
+_CELL = _NEAR.bit_length()
+_ONE = int(np.float64(1.0).view(np.int64))
 # Units in the last place by which the operations between two levels round.
 _ROUNDED = 4
 

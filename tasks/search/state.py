@@ -27,8 +27,8 @@ ONE = 1 << 52
 
 #: The cost of everything, and what the search counts and remembers; 1 in EVERY if every assignment below the cut-off is
 #: asked for, not only better ones. SHARE is the part of the tree below the present node, in parts of ONE.
-CONSTANT, STAMP, TRAIL, SAVED, DEPTH, NODES, BACKTRACKS, LAST_CONFLICT, STARTED, CAUSE, TINY, REST_CELLS = range(12)
-EVERY, SHARE = 12, 13
+CONSTANT, STAMP, TRAIL, SAVED, DEPTH, NODES, BACKTRACKS = range(7)
+LAST_CONFLICT, STARTED, CAUSE, TINY, REST_CELLS, EVERY, SHARE = range(7, 14)
 #: Where regions begin, each ends where the next begins.
 VARIABLES, PAIRS, WIDE, AXES, USES, COSTS, HINTS, WORK, REST, DECISIONS, CHOSEN, TRAILS, SAVES, END = range(14, 28)
 
@@ -37,14 +37,12 @@ VARIABLES, PAIRS, WIDE, AXES, USES, COSTS, HINTS, WORK, REST, DECISIONS, CHOSEN,
 #: that costs nothing with some values of the neighbours, LEFT the number of values, BEST the value in the best
 #: assignment, AT a place in a loop over combinations; three flags say what it has to be made consistent by.
 START, DIM, FIRST, LAST, FIRST_WIDE, LAST_WIDE, RANK, BY_RANK = range(8)
-SUPPORT, LEFT, BEST, CHANGED, ARC, DIRECTED, EXISTENTIAL, AT = range(8, 16)
-VARIABLE = 16
+SUPPORT, LEFT, BEST, CHANGED, ARC, DIRECTED, EXISTENTIAL, AT, VARIABLE = range(8, 17)
 #: A pair of a variable and a NEIGHBOUR, stored both ways (MIRROR is the other one). Its TABLE is a place in the
 #: entries, a row a value of the variable; MOVED is where the amounts moved to these values are, BACK those moved to
 #: the neighbour's, HINT the neighbour's values that were cheapest. WEIGHT counts the conflicts it caused,
 #: MOVES is the stamp of when MOVED was saved last.
-NEIGHBOUR, TABLE, MOVED, BACK, HINT, MIRROR, WEIGHT, MOVES = range(8)
-PAIR = 8
+NEIGHBOUR, TABLE, MOVED, BACK, HINT, MIRROR, WEIGHT, MOVES, PAIR = range(9)
 #: A function of three or more variables: axes FROM to TO, its TABLE; whether it is to be projected.
 FROM, TO, FLAG, FUNCTION = 0, 2, 3, 4  # TABLE is 1
 #: One of its variables, with MOVED and MOVES as in a pair.
@@ -240,3 +238,21 @@ def grown(state: State) -> State:
 def nbytes(state: State) -> int:
     """Bytes of both arrays."""
     return state.memory.nbytes + state.entries.nbytes
+
+
+def least_costs(s: Array, entries: Array, f: int, kept: int) -> None:
+    """Find the least cost of a function with each value of a variable, in NumPy; see :func:`.costs.least_costs`.
+
+    Searches that run in the interpreter use it.
+    """
+    memory, table = np.asarray(s), np.asarray(entries)
+    cells, moved = np.array([s[f + TABLE]], np.int64), np.zeros(1, np.int64)
+    for axis in range(s[f + FROM], s[f + TO], AXIS):
+        if axis != kept:
+            start, stop = s[s[axis + OF] + START], s[s[axis + OF] + START] + s[s[axis + OF] + DIM]
+            values = np.flatnonzero(memory[start:stop] < INF)
+            cells = np.add.outer(cells, values * s[axis + STRIDE]).reshape(-1)
+            moved = np.add.outer(moved, memory[s[axis + MOVED] + values]).reshape(-1)
+    d = s[s[kept + OF] + DIM]
+    sums = table[np.add.outer(cells, s[kept + STRIDE] * np.arange(d))] - moved[:, None]
+    memory[s[WORK] : s[WORK] + d] = sums.min(axis=0, initial=INF)

@@ -31,7 +31,7 @@ def place(monkeypatch: pytest.MonkeyPatch, in_force: InForce) -> Iterator[None]:
     monkeypatch.setattr(placement, "TASK_SECONDS", 0.0)
     in_force(BudgetPolicy, margin_bytes=0)
     in_force(RowPolicy, device_rows=8, small_cells=0, cells_of_a_row=0, array_share=0.0)
-    in_force(BoxPolicy, memory_first=False, receipt_bytes=50, run_bytes=100)
+    in_force(BoxPolicy, memory_first=False, receipt_bytes=50)
     with device(monkeypatch):
         yield
 
@@ -47,7 +47,7 @@ def place(monkeypatch: pytest.MonkeyPatch, in_force: InForce) -> Iterator[None]:
 def test_boxes_of_rows_are_spread(
     names: tuple[str, ...], memory_first: bool, tasks: Any, monkeypatch: pytest.MonkeyPatch, in_force: InForce
 ) -> None:
-    in_force(BoxPolicy, memory_first=memory_first, receipt_bytes=50, run_bytes=100)
+    in_force(BoxPolicy, memory_first=memory_first, receipt_bytes=50)
     in_worker = StandInRows.called
     used: Counter[str] = Counter()
 

@@ -237,7 +237,7 @@ STORED: dict[str, Any] = {"representation": "rows", "fit": "spill", "memory": 40
 @pytest.fixture
 def stored_rows() -> Iterator[bucketflow.Model]:
     """A ring of sparse tables, of which most do not fit, and each is done in boxes."""
-    with BudgetPolicy.using(margin_bytes=0), BoxPolicy.using(memory_first=False, receipt_bytes=50, run_bytes=100):
+    with BudgetPolicy.using(margin_bytes=0), BoxPolicy.using(memory_first=False, receipt_bytes=50):
         yield ring(48, "cost", groups=4)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from bucketflow.tasks.networks import dead_end_loops, dead_ends, srmp, srmp_numpy
+from bucketflow.tasks.networks import dead_end_loops, reparametrise, srmp, srmp_numpy
 from bucketflow.tasks.networks.flat import (
     Flat,
     NetworkPolicy,
@@ -98,8 +98,8 @@ def test_dominated_values() -> None:
         b = copied(a)
         with NetworkPolicy.using(compared_cells=1 << int(np.random.default_rng(seed).integers(2, 10))):
             found = [
-                rule.remove_dominated(flat, np.ones(len(flat.dims), np.bool_), 1 << 30)
-                for rule, flat in ((dead_ends, a), (dead_end_loops, b))
+                remove(flat, np.ones(len(flat.dims), np.bool_), 1 << 30)
+                for remove, flat in ((reparametrise.remove_dominated_in_numpy, a), (dead_end_loops.remove_dominated, b))
             ]
         assert found[0] == found[1]
         same(a, b)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ....tasks.compiler.compile_limits import is_limited
 from ....tasks.compiler.interpreted import Interpreter
-from ....tasks.search.costs_numpy import least_costs
+from ....tasks.search.state import least_costs
 from ....tasks.steps.ordered_sum import ordered_sum
 from ...cost_networks.cost_network import CostNetwork, States
 from ..limits import Outcome

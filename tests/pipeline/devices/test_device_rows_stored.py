@@ -44,7 +44,7 @@ def place(
     monkeypatch.setattr(HostRows, "compiles", lambda *_: False)
     in_force(BudgetPolicy, margin_bytes=0)
     in_force(RowPolicy, device_rows=8, small_cells=0)
-    in_force(BoxPolicy, receipt_bytes=50, run_bytes=100)
+    in_force(BoxPolicy, receipt_bytes=50)
     with (device if request.param == "stand-in" else real_device)(monkeypatch) as there:
         yield there
 
@@ -92,7 +92,7 @@ def test_boxes_give_the_answer_of_the_host(
     joined: list[tuple[Any, int]],
     in_force: InForce,
 ) -> None:
-    in_force(BoxPolicy, memory_first=False, receipt_bytes=50, run_bytes=100, device_boxes=at_a_time)
+    in_force(BoxPolicy, memory_first=False, receipt_bytes=50, device_boxes=at_a_time)
     model = ring(pool, kind, groups=4)
     whole = bucketflow.solve(model, query, representation="rows")
     found = stored(model, query)
@@ -117,7 +117,7 @@ def test_posteriors(place: Any, in_boxes: None, joined: list[tuple[Any, int]]) -
 @pytest.fixture
 def in_boxes(in_force: InForce) -> None:
     """Every step is done in boxes, and all tables are rows."""
-    in_force(BoxPolicy, memory_first=False, receipt_bytes=50, run_bytes=100)
+    in_force(BoxPolicy, memory_first=False, receipt_bytes=50)
     in_force(RowPolicy, device_rows=8, small_cells=0, cells_of_a_row=0, array_share=0.0)
 
 
@@ -195,7 +195,7 @@ def test_a_stopped_run_goes_on_with_and_without_the_device(
 def test_a_run_that_is_stopped_in_any_phase_goes_on(
     place: Any, in_boxes: None, in_force: InForce, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, phase: int
 ) -> None:
-    in_force(BoxPolicy, memory_first=False, receipt_bytes=50, run_bytes=100, least_shared_read_bytes=0)
+    in_force(BoxPolicy, memory_first=False, receipt_bytes=50, least_shared_read_bytes=0)
     model, calls = ring(60, groups=4), list[Any]()
 
     def stops(*args: Any) -> Any:
@@ -253,7 +253,7 @@ def test_buffers_are_given_back_when_no_thread_fills_them(
 def test_what_a_box_needs_is_read_before_it_is_joined(
     place: Any, in_boxes: None, in_force: InForce, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    in_force(BoxPolicy, memory_first=False, receipt_bytes=50, run_bytes=100, least_shared_read_bytes=0)
+    in_force(BoxPolicy, memory_first=False, receipt_bytes=50, least_shared_read_bytes=0)
     begun, made, read = row_box._Box.begun, row_box._Box.made, device_stores.read_chunk
     ahead, late = [0], list[Any]()
 
@@ -286,7 +286,7 @@ def test_what_a_box_needs_is_read_before_it_is_joined(
 def test_compiled_code_reads_the_same(
     query: Any, place: Any, in_boxes: None, in_force: InForce, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    in_force(BoxPolicy, memory_first=False, receipt_bytes=50, run_bytes=100)
+    in_force(BoxPolicy, memory_first=False, receipt_bytes=50)
     in_force(BoxPolicy, least_shared_read_bytes=0, compiled_read_bytes=0)
     model, read = ring(60, "markov" if query == "partition" else "cost", groups=4), list[int]()
     compiled = device_stores._read_compiled
@@ -323,7 +323,7 @@ def test_no_more_is_read_ahead_than_twice_what_a_box_may_read(
     place: Any, in_boxes: None, in_force: InForce, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However many runs there are of whose chunks a part is within the ranges."""
-    in_force(BoxPolicy, memory_first=False, receipt_bytes=50, run_bytes=100, device_chunk_part=1, device_input_part=64)
+    in_force(BoxPolicy, memory_first=False, receipt_bytes=50, device_chunk_part=1, device_input_part=64)
     begun, ahead = row_box._Box.begun, list[float]()
 
     def noted(box: Any) -> Any:

@@ -19,8 +19,7 @@ from bucketflow.pipeline.proofs.provers import branch_and_bound
 from bucketflow.pipeline.proofs.provers.branch_and_bound import Search
 from bucketflow.tasks.compiler.compile_limits import compiled_until
 from bucketflow.tasks.compiler.interpreted import run_interpreted
-from bucketflow.tasks.search.costs_numpy import least_costs
-from bucketflow.tasks.search.state import REST_CELLS
+from bucketflow.tasks.search.state import REST_CELLS, least_costs
 from tests.models import grid
 from tests.pipeline.proofs.networks import cost_networks
 

@@ -31,7 +31,7 @@ from bucketflow.pipeline.plans.planner import HopelessError, Planner
 from bucketflow.pipeline.queries import decode
 from bucketflow.pipeline.results.proof import plan_figures
 from bucketflow.pipeline.runs.slices import run_group, slices_of
-from bucketflow.tasks.rows import best_rows, memory_account
+from bucketflow.tasks.rows import algebra, memory_account
 from bucketflow.tasks.rows.host import HostRows
 from bucketflow.tasks.rows.memory_account import RowsNoRoomError
 from bucketflow.tasks.steps.row_policy import RowPolicy
@@ -328,7 +328,7 @@ def test_small_tables_are_multiplied_before_rows_meet_them(monkeypatch: pytest.M
 def test_rows_with_few_cells_are_decoded_as_arrays(monkeypatch: pytest.MonkeyPatch, in_force: InForce) -> None:
     in_force(RowPolicy, small_cells=0, array_share=0.0)
     model = dense_ring()
-    monkeypatch.setattr(best_rows, "best_row", None)
+    monkeypatch.setattr(algebra, "best_row", None)
     found = []
     for cells, share in ((10**6, 0.0), (0, 1e6)):
         monkeypatch.setattr(decode, "WHOLE_CELLS", cells)

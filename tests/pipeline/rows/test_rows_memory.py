@@ -18,7 +18,7 @@ from bucketflow.pipeline.runs import row_sweep as row_tables
 from bucketflow.storage import ledger
 from bucketflow.tasks.boxes.box_policy import BoxPolicy
 from bucketflow.tasks.rows import algebra, memory_account
-from bucketflow.tasks.rows.best_rows import best_row
+from bucketflow.tasks.rows.algebra import best_row
 from bucketflow.tasks.rows.joins import joined_reduced
 from bucketflow.tasks.rows.keys import Keys
 from bucketflow.tasks.rows.ordering import forget_layouts

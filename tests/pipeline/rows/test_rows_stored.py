@@ -92,7 +92,7 @@ def test_decoding_reads_the_box_that_made_the_least(
     pool: int, groups: int, done: list[Task], monkeypatch: pytest.MonkeyPatch, in_force: InForce
 ) -> None:
     """Each box's own rows tell what it made: the inputs of others are not read."""
-    in_force(BoxPolicy, memory_first=False, receipt_bytes=50, run_bytes=100)
+    in_force(BoxPolicy, memory_first=False, receipt_bytes=50)
     read: list[int] = []
     best = RowTables.best_within
 
@@ -424,7 +424,7 @@ def test_ways_are_chosen(in_force: InForce) -> None:
 def test_values_are_compressed_where_the_disk_is_small(
     place: str, query: Any, in_force: InForce, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    in_force(BoxPolicy, memory_first=False, receipt_bytes=50, run_bytes=100, least_chunk_bytes=1 << 12)
+    in_force(BoxPolicy, memory_first=False, receipt_bytes=50, least_chunk_bytes=1 << 12)
     in_force(RowPolicy, device_rows=8, small_cells=0)
     model, options = ring(60, groups=4), dict[str, Any](representation="rows", fit="spill", memory=TINY)
     if place == "stand-in":
