@@ -20,13 +20,12 @@ from typing import Any
 
 from .code_cache import code_roots
 from .compile_limits import NotCompiledError, goes_on, time_left
+from .outside_process import LOOK_SECONDS
 from .working_time import count_compiling, say_compiling
 
 _PACKAGE = __name__.partition(".")[0]
 _FOLDER = Path(__file__).parents[3]
 _CHILD = f"import sys; sys.path.insert(0, {str(_FOLDER)!r}); from {__name__} import compile_given; compile_given()"
-#: Seconds between two looks at the other processes.
-_LOOK_SECONDS = 0.05
 
 _Key = tuple[str, str, str, Path]
 #: The started processes, by module, function, types and cache folder, including ended ones.
@@ -96,7 +95,7 @@ def await_any(stop: Callable[[], bool], longest: float = math.inf) -> bool:
         while all(child.poll() is None for child in running) and time_left() > 0.0 and not stop():
             if time.perf_counter() - start >= longest:
                 break
-            time.sleep(_LOOK_SECONDS)
+            time.sleep(LOOK_SECONDS)
     finally:
         say_compiling(False)
         count_compiling(0.0, time.perf_counter() - start)

@@ -23,8 +23,8 @@ from .working_time import count_outside
 if TYPE_CHECKING:
     import subprocess
 
-# Seconds between two looks at the clock, and at the reasons to end a time slice.
-_LOOK_SECONDS: Final = 0.02
+# Seconds between two looks at the clock and at another process.
+LOOK_SECONDS: Final = 0.02
 
 
 @cache
@@ -109,7 +109,7 @@ class OutsideProcess:
     def lines(self) -> Iterator[str]:
         """Wait a moment for lines of the process, and yield them; find out whether it ended."""
         assert self._child.stdout is not None
-        if not self.ended and select.select([self._child.stdout], [], [], _LOOK_SECONDS)[0]:
+        if not self.ended and select.select([self._child.stdout], [], [], LOOK_SECONDS)[0]:
             text = os.read(self._child.stdout.fileno(), 1 << 20)
             *lines, self._text = (self._text + text).split(b"\n")
             yield from map(bytes.decode, lines)

@@ -50,10 +50,8 @@ _PRODUCT_GRAINS: Final = 8
 
 # Small steps of sums of products as nested loops over strides, for compiled code to run. Pure: no values.
 
-_MOST_INPUTS = 64
-
 MOST_PLACES: Final = 128
-"""Inputs, output and axes of a nest together."""
+"""Inputs, output and axes of a nest together; the inputs take at most half of the places."""
 
 
 class StageNest(NamedTuple):
@@ -86,7 +84,7 @@ def is_small(step: Step) -> bool:
     """Return whether a step is run as nested loops."""
     lowered, quick = step.lowered, step.lowered.quick
     most = _LOOPED_CELLS if lowered.loops or lowered.product else _MOST_LOOPED_CELLS
-    if quick is None or lowered.cells > most or len(step.inputs) > _MOST_INPUTS:
+    if quick is None or lowered.cells > most or len(step.inputs) > MOST_PLACES // 2:
         return False
     return not quick.pairs or sum(nest.swept for nest in nests(quick)) <= 2 * most
 

@@ -10,14 +10,14 @@ from typing import Any, Final
 import numpy as np
 
 from ..gpu.kernels import cupy, kernel, processors
+from ..gpu.tiling.device_limits import NOMINAL
+from ..gpu.tiling.streams import THREADS
 from ..steps.caches import Memo
 from ..steps.semiring import Semiring
 from .host import TABLE_CELLS_A_ROW
 from .keys import Keys, Words
 from .numpy_rows import ANY_ORDER, TILE
 
-THREADS: Final = 256
-_LANES: Final = 32
 _TILE: Final = 2048
 _SORTED: Final = 3072
 _DIGIT_BITS: Final = 8
@@ -148,7 +148,7 @@ class DeviceRows:
         )
         given = (*matches, tile_rows, *span, *words, *values, bound)
         _launch("expand_reduce", blocks * THREADS, (*given, progress, out, sums, parts, places), width, 1, semiring)
-        _launch("add_parts", blocks * _LANES, (parts, places, blocks, bound, sums), width, 1, semiring)
+        _launch("add_parts", blocks * NOMINAL.warp, (parts, places, blocks, bound, sums), width, 1, semiring)
         written, zeros = progress[-2:].get().tolist()
         found = _first(out, sums, written & _COUNT)
         return _without_zeros(*found, semiring) if zeros else found
