@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from .pipeline.circuits.circuit_model import Circuit, circuit, load_circuit
     from .pipeline.compiled.compiled import Compiled, conditional, entropy, mutual_information
     from .pipeline.compiled.compiled import compile_model as compile
-    from .pipeline.dynamic.dynamic import DynamicNetwork, dynamic
+    from .pipeline.dynamic.dynamic import DynamicNetwork, StatePath, StepMarginals, dynamic
     from .pipeline.errors import (
         BucketflowError,
         BudgetError,
@@ -67,7 +67,6 @@ if TYPE_CHECKING:
     from .pipeline.results.bounds import Bounds
     from .pipeline.results.case_posteriors import CaseMarginals
     from .pipeline.results.dpop_result import DpopMetrics, DpopResult
-    from .pipeline.results.dynamic_answers import StatePath, StepMarginals
     from .pipeline.results.labeled_array import LabeledArray
     from .pipeline.results.parameter_slopes import Sensitivity
     from .pipeline.results.posteriors import Marginals

@@ -24,9 +24,8 @@ from ..models.checks import integer
 from ..models.dcop import Dcop
 from .agent import Knowledge, assign, knowledge_of, most_of, own_cells, semiring_of, util
 from .agent_plan import WORK, AgentPlan, FixedVariables, Scope, joint_states, plan_agents
-from .agent_policy import AgentPolicy
 from .agent_tasks import AgentLabels, AgentsAnswer, run_agents
-from .bounded import BoundedRun
+from .bounded import AgentPolicy, BoundedRun
 from .network import Clock, SimulatedNetwork, Traffic, building
 from .pseudo_tree import CHEAPEST, HEURISTICS, PseudoTree, pseudo_tree
 

@@ -355,7 +355,7 @@ def calibrate(as_json: bool) -> None:
     """
     import json
 
-    from ..machine.calibration import calibrated
+    from ..machine.device import calibrated
     from .show_run import print_calibration
 
     found = calibrated()

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ..answering.engines.engine_options import Strategy
     from ..answering.plan_preview import PlanPreview, Remainder
     from ..answering.prepared import Prepared
-    from ..trees.junction_sizes import JunctionTreeSizes
+    from ..trees.layouts import JunctionTreeSizes
 
 
 def plan_json(found: PlanPreview) -> str:

@@ -13,6 +13,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from ...cluster.connect import ClusterError
+from ...cluster.gpus import count_gpus
 from ...tasks.gpu import arrays
 from ...tasks.gpu import launch as gpu
 from ...tasks.gpu.kernels import cupy
@@ -25,7 +27,8 @@ from ..plans.prediction import rates_key
 from ..queries.arithmetic import SEMIRINGS
 from ..trees.costs import KernelRates, Rates, gpu_rates
 from . import cpu as rate_files
-from .cpu import _best, cached_rates
+from .cpu import _best, cached_rates, measure_again, removed_launches
+from .disk import keep_disk_rate
 
 _REPEATS: Final = 5
 _LINK_SAMPLE: Final = 1 << 28
@@ -217,3 +220,33 @@ def _on_device(work: Callable[[], object], stream: Any) -> float:
 def summary(rates: Rates) -> dict[str, float]:
     """Return rates as plain figures."""
     return {f.name: getattr(rates, f.name) for f in fields(Rates)}
+
+
+def calibrated() -> dict[str, Any]:
+    """Measure everything, cache it and return it as plain figures."""
+    found: dict[str, Any] = {
+        "cpu": {_title(s): summary(measure_again(s)) for s in SEMIRINGS},
+        "disk_bytes_per_second": keep_disk_rate(None),
+        "launches": removed_launches(rate_files.machine()),
+        "cache": str(rate_files.path_of(rate_files.machine())),
+        "gpu": None,
+    }
+    try:
+        count_gpus(1)
+    except ClusterError as missing:
+        return {**found, "gpu_missing": str(missing)}
+    link, latency = measure_link()
+    kernels = {s: measure_device(s, link, latency) for s in SEMIRINGS}
+    found["gpu"] = {
+        "name": device_name(),
+        "link_bytes_per_second": link,
+        "upload_seconds": latency,
+        "launches": removed_launches(device_name()),
+        "kernels": {_title(s): summary(r.rates) for s, r in kernels.items()},
+        "least_cells": {_title(s): least_device_cells(s, r) for s, r in kernels.items()},
+    }
+    return found
+
+
+def _title(semiring: Semiring) -> str:
+    return f"{semiring.name} {semiring.dtype}"

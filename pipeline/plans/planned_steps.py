@@ -12,7 +12,7 @@ from ...tasks.steps.light_dataclass import dataclass
 from ...tasks.steps.step import Step
 from ...tasks.sweeps.sweep import freed_tables
 from ..trees.costs import TreeCost
-from ..trees.junction_sizes import JunctionTreeSizes, junction_tree_sizes
+from ..trees.layouts import JunctionTreeSizes, junction_tree_sizes
 from ..trees.memory import Sizing, sweep_peak
 from ..trees.tree import Target, Tree
 from .plan_parts import Evaluations, Parts

@@ -27,8 +27,7 @@ from .incumbent import Incumbent
 from .limits import Outcome, ProofLimits
 from .prover_policy import ProverPolicy
 from .prover_registry import Registered, provers_in_use
-from .team import Pauses, Team
-from .turns import Turns
+from .team import Pauses, Team, Turns
 
 # CPU seconds of decision diagrams after the first of these searches that leaves an assignment; repeated while they
 # close this fraction of the gap. Networks with more cells are excluded, because the other provers would take as

@@ -2,5 +2,5 @@
 
 ``figures.json`` has all published figures. :mod:`.paper_tables` describes the tables: instances, measurements, ratios.
 :mod:`.experiments` measures through the public functions, each row in a process of its own if time is limited
-(:mod:`.timed_call`). :mod:`.comparison` runs a paper and shows it.
+(:mod:`.comparison`). :mod:`.comparison` runs a paper and shows it.
 """

@@ -19,7 +19,7 @@ from ..errors import ModelError
 from ..models.dcop import Dcop
 from ..models.model import Model
 from ..models.random_dcops import generate
-from ..trees.junction_sizes import JunctionTreeSizes
+from ..trees.layouts import JunctionTreeSizes
 from .papers import Instances, PaperRow, Way
 
 # Short calls are repeated for up to this many seconds, at most this often; the best one counts.

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from ..errors import ModelError
-from .launch_tables import launch_tables
-from .measured_ways import (
+from .message_launches import launch_tables
+from .papers import (
     AGENTS,
     AGENTS_GPU,
     ANY,
@@ -24,9 +24,15 @@ from .measured_ways import (
     TREE,
     WIDTH,
     Z_GPU,
+    Figure,
+    Paper,
+    PaperRow,
+    PaperTable,
+    Ratio,
+    Way,
     Z,
+    published_tables,
 )
-from .papers import Figure, Paper, PaperRow, PaperTable, Ratio, Way, published_tables
 
 Problem = Callable[[Mapping[str, Figure]], Mapping[str, Any]]
 

@@ -20,7 +20,6 @@ from bucketflow.cluster.connect import ClusterError, local_client, remote_client
 from bucketflow.cluster.dask_pool import DaskPool
 from bucketflow.cluster.pool import SerialPool
 from bucketflow.pipeline.answering import placement, proof_workers
-from bucketflow.pipeline.proofs import turns
 from tests.clusters import until
 from tests.models import grid
 from tests.policies import InForce
@@ -83,7 +82,7 @@ def test_the_plan_that_is_shown_is_the_plan_that_runs(client: Any) -> None:
 def helpers_only(monkeypatch: pytest.MonkeyPatch, in_force: InForce) -> None:
     """Optima are proved by bounds, and a portfolio leaves everything but preparing to its helpers."""
     in_force(proof_workers.HelperPolicy, worth_seconds=0.0)
-    monkeypatch.setattr(turns.Turns, "begin", lambda self, name, seconds: None)
+    monkeypatch.setattr(team.Turns, "begin", lambda self, name, seconds: None)
 
 
 @pytest.mark.parametrize(("method", "kind"), [("auto", "cost"), ("search", "markov")])

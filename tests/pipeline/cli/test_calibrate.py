@@ -14,7 +14,7 @@ from click.testing import CliRunner
 import bucketflow
 from bucketflow.cluster.gpus import GpuWorker
 from bucketflow.pipeline.cli.main import main
-from bucketflow.pipeline.machine import calibration, cpu, disk, resources
+from bucketflow.pipeline.machine import cpu, disk, resources
 from bucketflow.pipeline.machine import cpu as rate_files
 from bucketflow.pipeline.machine import device as calibrate_device
 from bucketflow.pipeline.machine.cpu import cached_rates, measure_again
@@ -37,7 +37,7 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def calibrated(monkeypatch: pytest.MonkeyPatch, *flags: str) -> Any:
-    monkeypatch.setattr(calibration, "SEMIRINGS", (INT32,))
+    monkeypatch.setattr(calibrate_device, "SEMIRINGS", (INT32,))
     return CliRunner().invoke(main, ["calibrate", *flags], catch_exceptions=False)
 
 

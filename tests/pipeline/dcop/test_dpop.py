@@ -23,9 +23,8 @@ import bucketflow
 from bucketflow import Agent, BucketflowError, BudgetError, Dcop, DpopResult, Model
 from bucketflow.cluster.pool import SerialPool
 from bucketflow.pipeline.agents.agent_plan import joint_states
-from bucketflow.pipeline.agents.agent_policy import AgentPolicy
 from bucketflow.pipeline.agents.agent_tasks import AgentLabels, run_agents
-from bucketflow.pipeline.agents.bounded import BoundedRun
+from bucketflow.pipeline.agents.bounded import AgentPolicy, BoundedRun
 from bucketflow.pipeline.agents.dpop import dpop
 from bucketflow.pipeline.agents.network import SimulatedNetwork, Traffic
 from bucketflow.pipeline.agents.pseudo_tree import (

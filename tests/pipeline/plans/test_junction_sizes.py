@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import bucketflow
 from bucketflow.pipeline.cli.main import main
-from bucketflow.pipeline.trees.junction_sizes import SetSizes, junction_tree_sizes
+from bucketflow.pipeline.trees.layouts import SetSizes, junction_tree_sizes
 from bucketflow.pipeline.trees.tree import bucket_tree, junction_tree
 from tests.models import grid
 

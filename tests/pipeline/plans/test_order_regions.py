@@ -11,7 +11,7 @@ import pytest
 from bucketflow.pipeline.orders.min_fill import primal_graph
 from bucketflow.pipeline.orders.order_regions import BucketForest, improve_order, new_forest, new_region
 from bucketflow.pipeline.orders.tried_orders import OrderPool
-from bucketflow.pipeline.trees.junction_sizes import junction_tree_sizes
+from bucketflow.pipeline.trees.layouts import junction_tree_sizes
 from bucketflow.pipeline.trees.tree import bucket_tree
 
 Scopes = list[tuple[int, ...]]

@@ -24,7 +24,7 @@ from bucketflow.pipeline.cost_networks.cost_network import CostNetwork, CostTabl
 from bucketflow.pipeline.cost_networks.preparation import NetworkSize, PreparedNetwork, Report
 from bucketflow.pipeline.models.model import Model
 from bucketflow.pipeline.models.query import Method
-from bucketflow.pipeline.proofs import incumbent, portfolio, team, turns
+from bucketflow.pipeline.proofs import incumbent, portfolio, team
 from bucketflow.pipeline.proofs.incumbent import Incumbent
 from bucketflow.pipeline.proofs.limits import Outcome, ProofLimits
 from bucketflow.pipeline.proofs.portfolio import Opening, Portfolio
@@ -34,7 +34,7 @@ from bucketflow.pipeline.proofs.prover_registry import ALL_PROVERS, CompiledLoop
 from bucketflow.pipeline.proofs.provers import branch_and_bound, diagrams
 from bucketflow.pipeline.proofs.provers import row_layers as rows
 from bucketflow.pipeline.proofs.provers.local_search import LocalProver
-from bucketflow.pipeline.proofs.turns import Turns
+from bucketflow.pipeline.proofs.team import Turns
 from tests.models import bayes_models, brute_optimum, cost_models, markov_models
 from tests.pipeline.proofs.fakes import compiled, fake
 from tests.pipeline.proofs.networks import brute_least, coarse_networks
@@ -322,7 +322,7 @@ def hard_network() -> CostNetwork:
 
 def test_turns_that_took_too_long_are_made_up_for(monkeypatch: pytest.MonkeyPatch) -> None:
     now, given = [0.0], []
-    monkeypatch.setattr(turns, "working_seconds", lambda: now[0])
+    monkeypatch.setattr(team, "working_seconds", lambda: now[0])
 
     def overlong(seconds: float) -> None:
         given.append(seconds)

@@ -22,11 +22,19 @@ from bucketflow.pipeline.cli.main import main
 from bucketflow.pipeline.cli.show_run import fitted, show
 from bucketflow.pipeline.drawings.html import Grid, page
 from bucketflow.pipeline.examples import example_path
-from bucketflow.pipeline.reproduce.comparison import ComparedRow, ComparedTable, Comparison, compared, listing, write
+from bucketflow.pipeline.reproduce.comparison import (
+    ComparedRow,
+    ComparedTable,
+    Comparison,
+    Ended,
+    compared,
+    listing,
+    within,
+    write,
+)
 from bucketflow.pipeline.reproduce.experiments import INFEASIBLE, Measured, mean_of
 from bucketflow.pipeline.reproduce.paper_tables import PAPERS, paper
 from bucketflow.pipeline.reproduce.papers import Instances, Paper, PaperRow, PaperTable, Ratio, Way
-from bucketflow.pipeline.reproduce.timed_call import Ended, within
 from tests.models import brute_optimum
 
 
