@@ -25,6 +25,7 @@ from ..cost_networks.preparation import PreparedNetwork, prepare
 from ..errors import BudgetError, InternalError, format_bytes
 from ..orders.depth_first import depth_first_order
 from ..preprocessing.preprocess import Network, full_states
+from ..proofs.prover_policy import MEMORY_PART
 from ..proofs.provers.branch_and_bound import EverySearch, search_bytes
 from ..proofs.provers.clusters import EveryClusterBounds, is_mesh
 from ..proofs.provers.russian_dolls import RussianDolls, doll_bytes
@@ -35,8 +36,6 @@ from .ranking_policy import RankingPolicy
 _CLUSTERS_SHARE: Final = 0.25
 # Before a search, the neighbours (one variable changed) of this many best assignments are evaluated.
 _NEAR_MOST: Final = 32
-# Assignments that were found and wait for the proof of their rank take at most this part of the memory.
-_MEMORY_SHARE: Final = 0.25
 
 # Bytes of a stored assignment, without the bytes of its states.
 _HELD_BYTES = 400
@@ -297,7 +296,7 @@ class SearchedRanking:
             (heapreplace if len(self._least) >= self.most else heappush)(self._least, -worth)
             if len(self._found) > 2 * self.most + 64:
                 self._forget(self.most)
-        self._need(int(self._held_bytes / _MEMORY_SHARE), "assignments that are not ranked yet")
+        self._need(MEMORY_PART * self._held_bytes, "assignments that are not ranked yet")
         return True
 
     def _forget(self, most: int) -> None:

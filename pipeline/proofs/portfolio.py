@@ -30,13 +30,12 @@ from .prover_registry import Registered, provers_in_use
 from .team import Pauses, Team, Turns
 
 # CPU seconds of decision diagrams after the first of these searches that leaves an assignment; repeated while they
-# close this fraction of the gap. Networks with more cells are excluded, because the other provers would take as
-# long to be set up.
+# close this fraction of the gap.
 _DIAGRAM_GLANCE_SECONDS: Final = 0.1
 _DIAGRAM_GLANCE_SHARE: Final = 0.1
-_DIAGRAM_GLANCE_CELLS: Final = 2.0**16
-# Networks of at most this many cells get a full preparation only where the last short one finds that it pays.
-_SETTLED_CELLS: Final = 1 << 16
+# Only networks of at most this many cells are tried by diagrams so early, because the provers of larger ones would
+# take as long to be set up. Such networks get a full preparation only where the last short one finds that it pays.
+_SMALL_CELLS: Final = 1 << 16
 # A tree is searched for networks whose cells are at most this many times the cells that are swept soon.
 _TREE_SAVING_RATIO: Final = 1 << 8
 # Networks with at most this many bucket cells are swept before or after the first short run, if the searched tree
@@ -80,7 +79,7 @@ class Opening:
             if self._glances:
                 bounds, cells = (self.known.lower, self.known.upper), self.known.small.cells
                 self.preparing.prepare(work)
-                settled = self.known.small.cells <= _SETTLED_CELLS and not self.preparing.paid(*bounds, cells)
+                settled = self.known.small.cells <= _SMALL_CELLS and not self.preparing.paid(*bounds, cells)
                 if (yield from self._cut_by_clusters()):
                     return
                 self._glance_by_search(seconds)
@@ -173,7 +172,7 @@ class Opening:
     def _glance_by_diagrams(self) -> None:
         """Let diagrams try below a known assignment, and go on for as long as that closes much of the gap."""
         known, small = self.known, self.known.small
-        if known.alone or known.is_over() or known.upper is None or small.cells > _DIAGRAM_GLANCE_CELLS:
+        if known.alone or known.is_over() or known.upper is None or small.cells > _SMALL_CELLS:
             return
         order = rearranged(small.dims, small.scopes, min_fill_order(small.dims, small.scopes, known.limits.seed))
         self._glance("diagram", _DIAGRAM_GLANCE_SECONDS, order, _DIAGRAM_GLANCE_SHARE)

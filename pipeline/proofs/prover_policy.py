@@ -7,11 +7,12 @@ from typing import Final
 from ...tasks.steps.light_dataclass import dataclass
 from ...tasks.steps.policy import Policy
 
-# The prover that closed most of the gap has the longest turns where a prover may close this part of the gap.
-NOTABLE_GAP_SHARE: Final = 0.02
+# A smaller part of the gap, or of the cells, is not worth a longer turn, another preparation or another network.
+NOTABLE_SHARE: Final = 0.02
 # A prover begins anew in a network that has this many times fewer cells; otherwise it continues in the old network.
 SMALLER_RATIO: Final = 2
-# Local search, and the messages of diagrams that serve every cut-off, take at most one part in this many of the memory.
+# Local search, the messages of diagrams that serve every cut-off, and assignments that wait for the proof of their rank
+# take at most one part in this many of the memory.
 # A prover that holds more between two turns leaves too little to others.
 MEMORY_PART: Final = 4
 # CPU seconds of a time slice that is long enough to plan a sweep, or to improve a known assignment.

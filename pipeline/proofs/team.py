@@ -18,7 +18,7 @@ from ..cost_networks.preparation import WORK, PreparedNetwork, prepare
 from ..orders.depth_first import depth_first_order
 from .incumbent import Incumbent
 from .prover import Prover
-from .prover_policy import NOTABLE_GAP_SHARE, ProverPolicy
+from .prover_policy import NOTABLE_SHARE, ProverPolicy
 from .prover_registry import Registered, traits_of
 
 # A prover that closed this part of the gap in one turn has another turn at once.
@@ -122,7 +122,7 @@ class Turns:
                     * (_IMPROVING_TURN_WEIGHT if self.is_notable(name, seconds) else _IDLE_TURN_WEIGHT),
                 )
             else:
-                leads = name in able and closed == first and first * seconds >= NOTABLE_GAP_SHARE and not beginning
+                leads = name in able and closed == first and first * seconds >= NOTABLE_SHARE and not beginning
                 yield name, (2.0 if leads else 1.0) * self._weight(name)
 
     def nearly_done(self, name: str, seconds: float) -> bool:
@@ -131,7 +131,7 @@ class Turns:
 
     def is_notable(self, name: str, seconds: float) -> bool:
         """Whether a turn of ``seconds``, as long as the last one, is likely to close a part of the gap."""
-        return self.closing(name, seconds) >= NOTABLE_GAP_SHARE
+        return self.closing(name, seconds) >= NOTABLE_SHARE
 
     def closing(self, name: str, seconds: float) -> float:
         """The part of the gap that a turn of ``seconds`` closes, if it goes on like the last one."""
@@ -149,8 +149,6 @@ class Turns:
 
 # Another preparation pays if the last one closed this part of the gap, or removed this part of the cells.
 _PREPARATION_SHARE: Final = 0.05
-# Preparing again pays where the cut-off fell by this part of the gap.
-_CUT_OFF_SHARE: Final = 0.02
 # Cells that preparing again touches for each CPU second spent so far, about a tenth of a second.
 _PREPARATION_CELLS_PER_SECOND: Final = 50_000_000
 # An order is searched for this share of the time spent.
@@ -211,9 +209,7 @@ class Preparing:
         rose = network.constant - known.small.constant
         left = math.inf if known.upper is None else known.upper - known.small.constant
         return (
-            network.cells < (1 - _CUT_OFF_SHARE) * known.small.cells
-            or rose > _CUT_OFF_SHARE * left
-            or not network.tables
+            network.cells < (1 - NOTABLE_SHARE) * known.small.cells or rose > NOTABLE_SHARE * left or not network.tables
         )
 
     def _settle_trivial(self) -> None:
@@ -234,7 +230,7 @@ class Preparing:
         known = self.incumbent
         if known.done or not known.limits.prune or known.upper is None or known.upper == before:
             return
-        if before is not None and before - known.upper < _CUT_OFF_SHARE * (before - known.lower):
+        if before is not None and before - known.upper < NOTABLE_SHARE * (before - known.lower):
             return
         if known.spent < self.again_from:
             return

@@ -20,6 +20,7 @@ from bucketflow.cluster.connect import ClusterError, local_client, remote_client
 from bucketflow.cluster.dask_pool import DaskPool
 from bucketflow.cluster.pool import SerialPool
 from bucketflow.pipeline.answering import placement, proof_workers
+from bucketflow.pipeline.proofs import team
 from tests.clusters import until
 from tests.models import grid
 from tests.policies import InForce

@@ -25,10 +25,8 @@ from .diagram_buckets import DiagramBuckets, Elimination, Round, buckets_of
 
 # The first step goes one part in this many of the way from the lower bound to the cut-off.
 _DIAGRAM_FIRST_PART: Final = 32
-# Expected cost of the next diagram, in multiples of the last.
+# Expected cost of the next diagram, in multiples of the last. The last cut-off comes next if it costs no more.
 _DIAGRAM_COST_RATIO: Final = 4.0
-# The last cut-off comes next if it is expected to make at most this many times the edges of the one before it.
-_DIAGRAM_STRAIGHT_RATIO: Final = 4.0
 # If other provers closed at least 1 / this of the gap, growth is estimated from the first elimination on.
 _DIAGRAM_FAR_PART: Final = 3
 # As if an elimination without any gap had made this many edges.
@@ -241,7 +239,7 @@ class DiagramSteps:
         """
         if self._growth is None or not self.may_go_straight:
             return False
-        return further <= self._span and self._growth * further <= math.log(_DIAGRAM_STRAIGHT_RATIO)
+        return further <= self._span and self._growth * further <= math.log(_DIAGRAM_COST_RATIO)
 
     def too_far(self, upper: int) -> bool:
         """Whether a cut-off that there was no room for had been gone to straight, which is not done again then."""

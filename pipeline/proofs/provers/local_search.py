@@ -18,7 +18,7 @@ from ...cost_networks.working_network import problem_of
 from ..incumbent import Incumbent
 from ..limits import Outcome
 from ..prover import Prover
-from ..prover_policy import LONG_TURN_SECONDS, MEMORY_PART, NOTABLE_GAP_SHARE, SMALLER_RATIO
+from ..prover_policy import LONG_TURN_SECONDS, MEMORY_PART, NOTABLE_SHARE, SMALLER_RATIO
 from .branch_and_bound import search_bytes
 from .neighbourhood_search import SearchedNeighbourhoods, is_wide
 
@@ -364,7 +364,7 @@ class LocalProver(Prover):
 
     def foresees_end(self, closing: float) -> bool:
         """Whether continuing finds so much better assignments that the following provers become faster."""
-        return self.near is not None and closing >= NOTABLE_GAP_SHARE
+        return self.near is not None and closing >= NOTABLE_SHARE
 
     @property
     def nbytes(self) -> int:

@@ -17,7 +17,7 @@ from ...cost_networks.cost_network import CostNetwork, CostTable, States
 from ...cost_networks.working_network import CostNetworkPolicy, problem_of
 from ..limits import Outcome
 from ..prover import SearchProver
-from ..prover_policy import ProverPolicy
+from ..prover_policy import NOTABLE_SHARE, ProverPolicy
 from .clusters import ShiftedBounds, grain_of, greatest
 
 if TYPE_CHECKING:
@@ -33,8 +33,6 @@ _TRIANGLE_GAP_PER_SUM: Final = 1e-12
 _TRIANGLE_LOOK_RATIO: Final = 1.5
 # Sweeps over single variables before values are forbidden.
 _TRIANGLE_SINGLE_SWEEPS: Final = 4
-# Share of the entries that must be forbidden to be worth a smaller network.
-_TRIANGLE_FORBIDDEN_SHARE: Final = 0.02
 # Triangles get no further time slice if the last slice closed less than this fraction of the gap.
 _TRIANGLE_GAP_SHARE: Final = 0.01
 
@@ -68,7 +66,7 @@ class TriangleBounds(ShiftedBounds):
 
     def narrowed(self) -> CostNetwork | None:
         """Return the network without the entries that no total below the cut-off has, if these are many."""
-        return None if self._held is None or self._held.forbidden < _TRIANGLE_FORBIDDEN_SHARE else self._held.narrowed()
+        return None if self._held is None or self._held.forbidden < NOTABLE_SHARE else self._held.narrowed()
 
     def run(
         self,
