@@ -181,7 +181,7 @@ _HOME = {
     "compiled.compiled": "Compiled compile_model conditional entropy mutual_information",
     "examples": "examples",
     "report.report": "report",
-    "dynamic.dynamic": "DynamicNetwork dynamic",
+    "dynamic.dynamic": "DynamicNetwork StatePath StepMarginals dynamic",
     "errors": "BucketflowError BudgetError DeadlineError FormatError "
     "IncompatibleRunError InternalError ModelError StoppedError",
     "api.marginals": "marginals",
@@ -199,7 +199,6 @@ _HOME = {
     "results.bounds": "Bounds",
     "results.case_posteriors": "CaseMarginals",
     "results.dpop_result": "DpopMetrics DpopResult",
-    "results.dynamic_answers": "StatePath StepMarginals",
     "results.labeled_array": "LabeledArray",
     "results.posteriors": "Marginals",
     "results.result": "Result",

@@ -14,8 +14,7 @@ from ...tasks.steps.light_dataclass import dataclass
 from ..errors import BudgetError, InternalError
 from ..options import Options
 from ..preprocessing.preprocess import Network, fixed_value
-from ..queries.formula import Formula, UnfitError, formula_of, formula_orders, has_mixed_tables
-from ..queries.simpler_formula import simplified
+from ..queries.formula import Formula, UnfitError, formula_of, formula_orders, has_mixed_tables, simplified
 from ..results.proof import SearchWork
 from ..results.result import Result
 from .question import Question

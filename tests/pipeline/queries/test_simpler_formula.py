@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bucketflow
-from bucketflow.pipeline.queries.formula import Formula
-from bucketflow.pipeline.queries.simpler_formula import simplified
+from bucketflow.pipeline.queries.formula import Formula, simplified
 from tests.models import brute_count
 from tests.pipeline.queries.test_ganak import random_clauses
 
