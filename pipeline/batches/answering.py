@@ -46,6 +46,8 @@ def answered(pack: Sequence[PricedRow], options: Options) -> list[dict[str, Any]
     if options.memory is None and pack[0].price.kind in ("small", "decided"):
         options = replace(options, memory=default_memory_bytes())  # looking takes as long as a small question
     compiled = compiled_for(pack, options) or circuit_for(pack, options)
+    if isinstance(compiled, Compiled) and compiled.better is not None and compiled.plan is not None:
+        compiled.better.close_unless_worthwhile(compiled.plan.seconds * max(len(pack), pack[0].alike))
     records: list[dict[str, Any]] = []
     for asked in pack:
         records.append(answered_one(asked, options, compiled))
@@ -64,7 +66,9 @@ def compiled_for(pack: Sequence[PricedRow], options: Options, before: int = 0) -
         if rows < BatchPolicy.current().compiled_rows or model_of_row(wanted[0].row, options).kind == "cost":
             return None
         compiled = compiled_of_row(wanted[0].row, options)
-        compiled.expected = rows - before
+        if options.gpus is not None and compiled.plan and compiled.plan.seconds > BatchPolicy.current().large_seconds:
+            return None  # the price of these rows is for a device
+        compiled.expect(rows - before)
         return compiled
     except BucketflowError:  # all messages together do not fit
         return None

@@ -121,8 +121,8 @@ def compiled_of_row(row: Row, options: Options) -> Compiled:
     """Return the model of a row, compiled for many questions, without evidence of its own."""
 
     def compiled() -> Compiled:
-        memory = options_of(row, options).memory
-        return compile_model(replace(model_of_row(row, options), evidence={}), memory=memory, threads=1)
+        chosen, model = options_of(row, options), replace(model_of_row(row, options), evidence={})
+        return compile_model(model, memory=chosen.memory, threads=chosen.threads)
 
     def size(found: Compiled) -> int:
         return int(found.model.nbytes) + (found.plan.peak_bytes if found.plan else 0)

@@ -185,7 +185,7 @@ def shared_price(rows: Sequence[Row], options: Options) -> Price | None:
         asked = question_of(free, row.query, project=row.project, maximize=row.maximize)
         if row.query in _SEARCHED:
             strategy = strategy_before(asked, options_of(row, options), effort_of(row))
-            if is_searched(strategy) or _has_circuit(strategy, row, options, len(rows)):
+            if is_searched(strategy) or _has_circuit(strategy, asked, row, options, len(rows)):
                 return Price("searched")
         if (plan := _compiled_plan(row, options, len(rows))) is not None:
             return _plan_price(plan, "small")
@@ -229,7 +229,7 @@ def _shared_refusal(rows: Sequence[Row], model: Model, options: Options, seconds
 def _compiled_plan(row: Row, options: Options, rows: int) -> Plan | None:
     """Return the plan of the compiled model that answers rows; None if each is answered alone, or may be large."""
     policy = BatchPolicy.current()
-    if row.query != "marginals" or row.named or rows < policy.compiled_rows or options.gpus is not None:
+    if row.query != "marginals" or row.named or rows < policy.compiled_rows:
         return None
     try:
         plan = compiled_of_row(row, options).plan
@@ -242,9 +242,14 @@ def _is_searched(question: Question, row: Row, options: Options) -> bool:
     return row.query in _SEARCHED and is_searched(strategy_before(question, options_of(row, options), effort_of(row)))
 
 
-def _has_circuit(strategy: Strategy, row: Row, options: Options, rows: int) -> bool:
-    """Whether a circuit for marginals is complete in a time slice before a sweep is planned."""
-    if row.query != "marginals" or options.gpus is not None or "circuit" not in strategy.engines:
+def _has_circuit(strategy: Strategy, question: Question, row: Row, options: Options, rows: int) -> bool:
+    """Whether a circuit for marginals is complete in a time slice before a sweep is planned.
+
+    GPUs only make the sweep shorter: the circuit is built on the cores all the same.
+    """
+    host = options_of(row, options).without_gpus()
+    cores = strategy if options.gpus is None else strategy_before(question, host, effort_of(row))
+    if row.query != "marginals" or "circuit" not in cores.engines:
         return False
     return circuit_of_row(row, options, rows, unplanned_seconds(strategy)) is not None
 

@@ -117,6 +117,11 @@ class BetterPlans:
         if self._racer is not None:
             self._racer.close()
 
+    def close_unless_worthwhile(self, seconds: float) -> None:
+        """End the search if all propagations are predicted to take only a few times as long as the longest search."""
+        if seconds < _SEARCHING_GROWTH * CompiledPolicy.current().longest_search_seconds:
+            self.close()
+
     def _begin(self) -> None:
         """Search for as long as propagations took, if that is longer by far than it was searched for before."""
         policy = CompiledPolicy.current()

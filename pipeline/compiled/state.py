@@ -384,6 +384,12 @@ class CompiledState:
             for target, table in zip(nodes, flat, strict=True)
         }
 
+    def expect(self, questions: int) -> None:
+        """Set the number of further questions; load compiled loops now if these are predicted to take as long."""
+        self.expected = questions
+        if self.plan is not None:
+            self._load_loops(self.plan.seconds * questions)
+
     def _change_pace(self, again: float) -> None:
         """Turn to compiled loops once as much time was spent without them as it takes to load them, or as soon as the
         expected questions would take as long.
@@ -395,10 +401,14 @@ class CompiledState:
         """
         # the shorter of two questions, because one may be delayed by chance
         again, self._last_seconds = min(again, self._last_seconds), again
+        self._load_loops(max(self._tables.seconds if self._tables else 0.0, again * self.expected))
+
+    def _load_loops(self, seconds: float) -> None:
+        """Turn to compiled loops if propagations without them took, or will take, longer than loading."""
         tables, plan = self._tables, self.plan
         if tables is None or plan is None or tables.compiled:
             return
-        if max(tables.seconds, again * self.expected) > CompiledPolicy.current().loading_seconds:
+        if seconds > CompiledPolicy.current().loading_seconds:
             self._tables = kept_tables(plan, tables.copies(self._base), True)
             self._tables.restore(tables.current())
 

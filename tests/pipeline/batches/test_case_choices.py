@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
@@ -13,15 +14,17 @@ import pytest
 import bucketflow
 from bucketflow.pipeline.answering.engines.strategy_policy import POLICY
 from bucketflow.pipeline.batches import answering, models, pricing, summary
-from bucketflow.pipeline.batches.answering import compiled_for
+from bucketflow.pipeline.batches.answering import answered, compiled_for
 from bucketflow.pipeline.batches.batch import packs
 from bucketflow.pipeline.batches.manifest import read_manifest
 from bucketflow.pipeline.batches.models import circuit_of_row, circuit_seconds
 from bucketflow.pipeline.batches.pricing import Price, PricedRow
 from bucketflow.pipeline.circuits.circuit_model import one_case
+from bucketflow.pipeline.compiled.better_plans import BetterPlans
 from bucketflow.pipeline.compiled.compiled_policy import CompiledPolicy
 from bucketflow.pipeline.models.cases import joined_cases
 from bucketflow.pipeline.options import Options
+from tests.device_stand_in import device
 from tests.models import grid
 
 FIRST = POLICY.lengths["circuit"].first_seconds
@@ -190,3 +193,38 @@ def test_columns_of_parquet_files(kind: type, cells: list[Any], tmp_path: Path) 
     parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed", exc_type=ImportError)
     (tmp_path / "t.parquet").write_bytes(summary._parquet(iter([(cell,) for cell in cells]), {"x": kind}))
     assert parquet.read_table(tmp_path / "t.parquet").to_pydict() == {"x": cells}
+
+
+@pytest.mark.parametrize(("seconds", "searches"), [(0.0, True), (1e9, False)])
+def test_a_better_tree_is_searched_for_only_if_the_rows_take_longer(
+    seconds: float, searches: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    begun = list[float]()
+    monkeypatch.setattr(BetterPlans, "_begin", lambda self: begun.append(self._due))
+    bucketflow.save(grid(3, 3, 2, "markov"), tmp_path / "grid.uai")
+    asked = rows_of(tmp_path, bucketflow.load(tmp_path / "grid.uai"), [{"x0": k % 2} for k in range(4)])
+    with CompiledPolicy.using(searching_seconds=1.0, longest_search_seconds=seconds):
+        answered(asked, Options(threads=1))
+    assert set(begun) == {1.0 if searches else math.inf}
+
+
+def test_gpus_do_not_keep_a_batch_from_a_circuit_or_a_compiled_model(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "gates.cnf").write_text(GATES)
+    model = bucketflow.load(tmp_path / "gates.cnf")
+    bucketflow.save(grid(3, 3, 2, "markov"), tmp_path / "grid.uai")
+    monkeypatch.setattr(pricing, "prepare", lambda *_: pytest.fail("a sweep was planned"))
+    monkeypatch.setattr(pricing, "unplanned_seconds", lambda *_: 10.0)
+    with device(monkeypatch):
+        cases = [{model.names[k]: 0} for k in range(5)]
+        rows = [one.row for one in rows_of(tmp_path, model, cases)]
+        assert pricing.shared_price(rows, Options(gpus=1)) == Price("searched")
+        asked = rows_of(tmp_path, bucketflow.load(tmp_path / "grid.uai"), [{f"x{k}": 0} for k in range(5)])
+        price = pricing.shared_price([one.row for one in asked], Options(gpus=1))
+        assert price is not None
+        assert price.kind == "small"
+        small = [replace(one, price=price) for one in asked]
+        assert compiled_for(small, Options(gpus=1)) is not None
+        with models.BatchPolicy.using(large_seconds=0.0):  # a price that is for a device
+            assert compiled_for(small, Options(gpus=1)) is None
