@@ -570,12 +570,13 @@ class RealDevice:
 
 @contextmanager
 def real_device(patch: pytest.MonkeyPatch, least_cells: int = 64) -> Iterator[RealDevice]:
-    """Use the GPU of this machine; skips where there is none."""
+    """Use the GPU of this machine, as if all kernels were compiled; skips where there is none."""
     cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
     if not cupy.cuda.is_available():
         pytest.skip("no NVIDIA GPU")
     there = RealDevice()
     patch.setattr(arrays, "empty", there.empty)
+    patch.setattr(gpu_kernels, "is_marked", lambda _: True)
     with DevicePolicy.using(step_least_cells=least_cells):
         yield there
 
