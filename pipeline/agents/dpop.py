@@ -1,4 +1,4 @@
-"""The public function ``dpop``: a distributed problem, solved by its agents."""
+"""The public function ``dpop``: a distributed problem, solved by its agents; and the task graph of their messages."""
 
 from __future__ import annotations
 

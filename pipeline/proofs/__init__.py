@@ -8,7 +8,7 @@
    and looks for a depth-first order (:func:`.depth_first.depth_first_order`).
 3. Clusters of variables on short cycles come first (:class:`.clusters.ClusterBounds`), if there are few such cycles. If
   they close much of the gap but not all of it, rows search the shifted costs. Then the provers take turns
-  (:class:`.team.Team`, :class:`.turns.Turns`). Each turn returns an :class:`.limits.Outcome`: a lower bound and perhaps
+  (:class:`.team.Team`, :class:`.team.Turns`). Each turn returns an :class:`.limits.Outcome`: a lower bound and perhaps
   an assignment. A prover is a :class:`.prover.Prover` and a line of :mod:`.prover_registry`: bounded rows with the
   bounds of mini-buckets (:class:`.row_layers.RowSearch`), eliminations on decision diagrams
   (:class:`.diagrams.Deepening`), triangles of pairs (:class:`.triangles.TriangleBounds`), a depth-first search

@@ -2,6 +2,7 @@
 
 Direct encoding of states, clauses of a cover of each function's zeros; weights as by Sang, Beame & Kautz (Performing
 Bayesian inference by weighted model counting, AAAI 2005), one literal for entries of equal weight that form a cube.
+`simplified` fixes forced variables and merges equal literals.
 """
 
 from __future__ import annotations

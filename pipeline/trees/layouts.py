@@ -7,7 +7,7 @@ where possible the same ones in all large tables of a step. With ``V`` the run a
 
     largest child (…, k, V)  ×  other child (…, k, V) or (…, k)  ->  table (…, V)
 
-and the innermost loop is over a row that is contiguous everywhere.
+and the innermost loop is over a row that is contiguous everywhere. `junction_tree_sizes` counts cliques and separators.
 """
 
 from __future__ import annotations

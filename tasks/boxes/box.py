@@ -3,7 +3,7 @@
 A variable that a box fixes and the table's reader does not know must be summed (or minimised) over all boxes. Every box
 writes its partial result, and the reader adds the partial results as it reads them. Similarly, a box that does not fit
 in a device's memory runs in parts that fix further variables: tables without these variables are added up, and the
-others are put side by side.
+others are put side by side. `TableArchive` keeps whole tables that a user asked to keep.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Steps on tables, each of which is an array of all cells or a relation of the possible cells.
 
 A step takes the faster way. A cell of a loop takes far less time than a row of a join, so mostly possible tables are
-swept as arrays. The result of a step is kept in the form that takes fewer bytes.
+swept as arrays. The result of a step is kept in the form that takes fewer bytes. `best_row` returns an assignment of
+the least sum.
 """
 
 from __future__ import annotations
