@@ -398,7 +398,7 @@ def test_a_disk_that_cannot_be_measured_has_a_rate(monkeypatch: pytest.MonkeyPat
     def full(*_: Any, **__: Any) -> None:
         raise OSError(28, "no space left on device")
 
-    monkeypatch.setattr(disk.tempfile, "TemporaryFile", full)
+    monkeypatch.setattr("tempfile.TemporaryFile", full)
     assert disk.measured_disk_rate(None) > 0
 
 
