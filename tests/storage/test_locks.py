@@ -96,7 +96,9 @@ def test_errors_of_locks_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         bucketflow.solve(grid(2, 2, 2), workdir=tmp_path / "other")
 
 
-def test_scratch_folders_need_no_locks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scratch_folders_need_no_locks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """In a folder of its own: other tests, which have locks, remove unlocked folders as abandoned."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     without_flock(monkeypatch)
     model = grid(4, 4, 2)
     assert bucketflow.solve(model, fit="spill", method="dense").value == bucketflow.solve(model).value
