@@ -247,9 +247,11 @@ def _has_circuit(strategy: Strategy, question: Question, row: Row, options: Opti
 
     GPUs only make the sweep shorter: the circuit is built on the cores all the same.
     """
+    if row.query != "marginals":
+        return False
     host = options_of(row, options).without_gpus()
     cores = strategy if options.gpus is None else strategy_before(question, host, effort_of(row))
-    if row.query != "marginals" or "circuit" not in cores.engines:
+    if "circuit" not in cores.engines:
         return False
     return circuit_of_row(row, options, rows, unplanned_seconds(strategy)) is not None
 

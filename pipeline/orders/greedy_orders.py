@@ -40,7 +40,8 @@ trailing_zeros = _unary("cttz")
 
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-"""2^64 over the golden ratio: times an odd number it makes a first state for `random_unit`."""
+"""2^64 over the golden ratio: times an odd number it makes a first state for `random_unit` (Knuth 1998,
+section 6.4)."""
 
 
 @njit(cache=True, nogil=True, inline="always")

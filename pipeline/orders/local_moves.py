@@ -27,8 +27,6 @@ from .subtree_dp import (
     replace,
 )
 
-#: Spreads the bits of a seed (Knuth 1998, section 6.4).
-
 
 class Marks(NamedTuple):
     """Marks of the nodes of a tree, and working memory.

@@ -160,8 +160,8 @@ class SweepEngine:
             compiling = compile_seconds_of(plan, prepared.problem.semiring, prepared.resources)
             why = "the sweep ran on the CPU, because this takes less time than compiling the kernels of a device"
         except LongStepError as error:
-            compiling, why = math.inf, f"the sweep ran on the CPU: {error}"
             refusal = str(error)
+            compiling, why = math.inf, f"the sweep ran on the CPU: {refusal}"
         if not compiling:
             return prepared
         self.compile_seconds = max(compiling - AVOIDED_START.seconds, 0.0)
