@@ -19,7 +19,7 @@ from ..format_policy import WORD_BYTES
 from ..text.source import Source
 from ..text.tables import full_table
 from ..text.tokens import Tokens
-from .network_draft import Properties, checked, is_rounded, listed, passed_over
+from .network_draft import Properties, checked, is_rounded, listed
 
 # A `default` row may stand for this many entries, or else for three times as many as are written out.
 _DEFAULT_CELLS: Final = 1024
@@ -149,20 +149,25 @@ class BifReader:
         return math.prod([len(self.states[v]) for v in block.scope])
 
     def _row(self, block: ProbabilityBlock, at: int) -> int:
-        tokens, parents = self.tokens, block.scope[:-1]
+        tokens = self.tokens
         close = tokens.find(")", at)
+        key = self._key(block.scope[:-1], at, close)
+        if block.rows.setdefault(key, close + 1) != close + 1:
+            raise tokens.fail(at, "a parent configuration that has no row yet")
+        return self._numbers_end(close + 1, len(self.states[block.scope[-1]])) + 1
+
+    def _key(self, parents: list[int], at: int, close: int) -> tuple[int, ...]:
+        """Return the parents' states between two parentheses."""
+        tokens = self.tokens
         labels = tokens.items[at + 1 : close]
         if len(labels) != len(parents):
             labels = _cells(tokens.between(at, close), labels, len(parents))
         if len(labels) != len(parents):
             raise tokens.fail(at, f"{len(parents)} parent states", f"{len(labels)} states")
         try:
-            key = tuple([self.states[v][s] for v, s in zip(parents, labels, strict=True)])
+            return tuple([self.states[v][s] for v, s in zip(parents, labels, strict=True)])
         except KeyError:
-            key = self._key_slowly(parents, labels, at + 1)
-        if block.rows.setdefault(key, close + 1) != close + 1:
-            raise tokens.fail(at, "a parent configuration that has no row yet")
-        return self._numbers_end(close + 1, len(self.states[block.scope[-1]])) + 1
+            return self._key_slowly(parents, labels, at + 1)
 
     def _key_slowly(self, parents: list[int], labels: list[str], at: int) -> tuple[int, ...]:
         key = []
@@ -268,24 +273,25 @@ def read_bif(source: Source) -> Model:
         elif word == "variable":
             at = reader.variable(at)
         elif word == "probability":
-            # distributions are read last, because they may stand before the variables
             blocks.append(at)
             at = _block_end(tokens, tokens.find("{", at)) + 1
         else:
             raise tokens.fail(at, "a variable or probability block")
     if not reader.names:
         raise tokens.fail(len(tokens), "a network with variables")
-    model = _model(reader, blocks, name or source.stem)
+    return _model(source, reader, blocks, name)
+
+
+def _model(source: Source, reader: BifReader, blocks: list[int], name: str) -> Model:
+    """Return the model, checked unless the source says otherwise; its distributions begin at ``blocks``."""
+    # distributions are read last, because they may stand before the variables
+    functions = tuple([reader.function(at) for at in blocks])
+    states = tuple([tuple(labels) for labels in reader.states])
+    dims, notes, tokens = tuple(map(len, states)), reader.notes(), reader.tokens
+    model = Model("bayes", tuple(reader.names), dims, states, functions, name=name or source.stem, notes=notes)
     if not source.checked:
         return model
     return checked(model, lambda f, *what: tokens.fail(len(tokens) if f is None else blocks[f], *what))
-
-
-def _model(reader: BifReader, blocks: list[int], name: str) -> Model:
-    functions = tuple([reader.function(at) for at in blocks])
-    dims = tuple(len(labels) for labels in reader.states)
-    states = tuple(tuple(labels) for labels in reader.states)
-    return Model("bayes", tuple(reader.names), dims, states, functions, name=name, notes=reader.notes())
 
 
 def _cells(text: str, words: list[str], count: int) -> list[str]:
@@ -355,7 +361,7 @@ class _DscReader(BifReader):
         width = len(self.states[block.scope[-1]])
         while (word := tokens.peek(at)) != "}":
             if word == "(":
-                at = self._numbered_row(block, at)
+                at = self._row(block, at)
             elif word == "default" and block.default is None:
                 block.default = at + 1
                 at = self._numbers_end(at + 1, width) + 1
@@ -366,16 +372,12 @@ class _DscReader(BifReader):
                 raise tokens.fail(at, "a row of probabilities, such as (0, 1) : 0.1, 0.9;")
         return self._filled(block)
 
-    def _numbered_row(self, block: ProbabilityBlock, at: int) -> int:
-        tokens, parents = self.tokens, block.scope[:-1]
-        close = tokens.find(")", at)
+    def _key(self, parents: list[int], at: int, close: int) -> tuple[int, ...]:
+        tokens = self.tokens
         if close - at - 1 != len(parents):
             raise tokens.fail(at, f"{len(parents)} states of parents, by number", f"{close - at - 1}")
         sizes = [len(self.states[v]) for v in parents]
-        key = tuple([tokens.integer(at + k, "a state, by number", 0, d - 1) for k, d in enumerate(sizes, 1)])
-        if block.rows.setdefault(key, close + 1) != close + 1:
-            raise tokens.fail(at, "a parent configuration that has no row yet")
-        return self._numbers_end(close + 1, len(self.states[block.scope[-1]])) + 1
+        return tuple([tokens.integer(at + k, "a state, by number", 0, d - 1) for k, d in enumerate(sizes, 1)])
 
 
 def read_dsc(source: Source) -> Model:
@@ -394,7 +396,8 @@ def read_dsc(source: Source) -> Model:
     if b"//" in source.data:
         source.blank(_DSC_COMMENT)
     tokens = Tokens(source, _DSC_TOKEN, WORD_BYTES)
-    reader, blocks = _DscReader(tokens), [0][:0]
+    reader = _DscReader(tokens)
+    blocks: list[int] = []
     if tokens.items[:2] != ["belief", "network"]:
         raise tokens.fail(0, "'belief network'")
     at = 3 if tokens.peek(2).startswith('"') else 2
@@ -411,12 +414,4 @@ def read_dsc(source: Source) -> Model:
             at = tokens.find("}", at) + 1
         else:
             raise tokens.fail(at, "a node or a distribution (probability)")
-    # distributions are read last, because they may stand before the nodes
-    functions = tuple([reader.function(at) for at in blocks])
-    states = tuple([tuple(labels) for labels in reader.states])
-    notes = passed_over(reader.properties.passed)
-    dims = tuple(map(len, states))
-    model = Model("bayes", tuple(reader.names), dims, states, functions, name=name or source.stem, notes=notes)
-    if not source.checked:
-        return model
-    return checked(model, lambda f, *what: tokens.fail(len(tokens) if f is None else blocks[f], *what))
+    return _model(source, reader, blocks, name)
