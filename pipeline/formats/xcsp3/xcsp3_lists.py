@@ -208,8 +208,6 @@ NUMBER = re.compile(r"[+-]?[0-9]+(?:\.\.[+-]?[0-9]+|x[0-9]+)?")
 _CONDITION = re.compile(r"\(\s*([a-z]+)\s*,\s*(.*?)\s*\)", re.DOTALL)
 _SET = re.compile(r"\{\s*(.*?)\s*\}", re.DOTALL)
 _REFERENCE = re.compile(r"[A-Za-z_]\w*(?:\[-?[0-9]+\])*(?!\w|\s*\()")
-_ARRAY = re.compile(r"([A-Za-z_]\w*)((?:\[[^\]]*\])*)")
-_BRACKETS = re.compile(r"\[([^\]]*)\]")
 _OPERATORS = ("lt", "le", "ge", "gt", "eq", "ne")
 
 
@@ -285,7 +283,7 @@ class Xcsp3Lists:
                 found += self.variables.integers(word, at)
             else:
                 found += [(v,) for v in self.variables.scope(word, at)]
-            self.variables.source.allowance.take(0, "a list of variables", for_now=64 * len(found))
+            self.variables.source.allowance.take(0, "a list of variables", for_now=WORD_BYTES * len(found))
         return found
 
     def variable(self, operand: Operand) -> int:
@@ -348,10 +346,10 @@ class Xcsp3Lists:
         if at.text.startswith("("):
             rows = [self.operands_of(text.replace(",", " "), at) for text in self.tuples(at.text)]
         else:
-            found = _ARRAY.fullmatch(at.text)
+            found = _VARIABLE.fullmatch(at.text)
             if found is None:
                 raise self.variables.fail(at, "a matrix such as m[][] or (x,y)(z,w)", repr(shorten(at.text)))
-            inside = _BRACKETS.findall(found[2]) or [""] * len(self.variables.arrays.get(found[1], ()))
+            inside = _INDICES.findall(found[2]) or [""] * len(self.variables.arrays.get(found[1], ()))
             free = [axis for axis, text in enumerate(inside) if not text or ".." in text]
             if len(free) != 2:
                 raise self.variables.fail(at, "a matrix with two free indices", repr(shorten(at.text)))
