@@ -157,7 +157,6 @@ STRUCTURES: Mapping[str, tuple[str, tuple[int, ...], Callable[..., None]]] = {
 _PREFIX = re.compile(r"^(?:fzn|gecode|chuffed|ortools|or_tools|pumpkin|huub|choco)_")
 _UNREAD = re.compile(r"(?P<floats>(?:array_(?:var_)?)?float_|int2float)|(?P<sets>(?:array_(?:var_)?)?set_)")
 _TYPE = re.compile(r"_(?:int|bool)$")
-_TOLD = re.compile(r"_(reif|imp)$")
 _WHAT = {
     "i": "an integer or a variable",
     "I": "a list of integers and variables",
@@ -384,8 +383,7 @@ def _element(functions: FlatZincFunctions, index: Operand, entries: list[Operand
         return
     functions.relation([index], lambda k: (k >= 1) & (k <= len(entries)))
     for k, entry in enumerate(entries, 1):
-        reachable = k in functions.values[index[0]] if isinstance(index, tuple) else index == k
-        if reachable:
+        if k in values_of(functions, index):
             functions.relation([index, entry, output], lambda at, own, out, k=k: (at != k) | (own == out))
 
 
@@ -396,10 +394,15 @@ def _table(functions: FlatZincFunctions, operands: list[Operand], entries: list[
     functions.listed(operands, np.array(entries, np.int64).reshape(-1, len(operands)))
 
 
+def _values_in(functions: FlatZincFunctions, operands: Operands, wanted: Any) -> frozenset[int]:
+    """Return the values of a set that some operand may have."""
+    return frozenset(value for each in operands for value in values_of(functions, each) if value in wanted)
+
+
 def _count(functions: FlatZincFunctions, operands: Operands, wanted: Any, operator: str, number: Operand) -> None:
     """Compare how many operands have a value, or a value of a set, with an operand."""
     if isinstance(wanted, range | frozenset):  # ranges may be wide, domains are not
-        values = [*{value for each in operands for value in values_of(functions, each) if value in wanted}]
+        values = [*_values_in(functions, operands, wanted)]
     else:
         values = [wanted]
     add_count(functions, operands, values, Condition(operator, number))
@@ -507,10 +510,7 @@ def _regular(
 
 
 def _all_different(functions: FlatZincFunctions, operands: list[Operand], *but: Any) -> None:
-    but = but[0] if but else ()
-    own = (value for each in operands if isinstance(each, tuple) for value in functions.values[each[0]])
-    constants = (each for each in operands if isinstance(each, int))
-    functions.among_different(operands, frozenset(value for value in (*own, *constants) if value in but))
+    functions.among_different(operands, _values_in(functions, operands, but[0] if but else ()))
 
 
 #: Functions by name: their computation on arrays, and their domain of definition if it is partial.
@@ -620,7 +620,7 @@ KINDS: Mapping[str, FlatKind] = {
     "nvalue": FlatKind("iI", _number_of_values),
     **dict.fromkeys(("increasing", "increasing_nonstrict"), FlatKind("I", _in_order("le"))),
     "strictly_increasing": FlatKind("I", _in_order("lt")),
-    **dict.fromkeys(("decreasing",), FlatKind("I", _in_order("ge"))),
+    "decreasing": FlatKind("I", _in_order("ge")),
     "strictly_decreasing": FlatKind("I", _in_order("gt")),
     "inverse": FlatKind("II", _inverse),
     "regular": FlatKind("IccCcs", _regular),
