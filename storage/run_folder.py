@@ -41,8 +41,6 @@ from .locks import LOCK, PAUSE_SECONDS, LockFile, is_lock, open_lock, open_lock_
 from .object_store import ObjectPath
 from .spec import DamagedError, OtherFormatError, StorageError, StoreError, disk_full, file_fault
 
-# Folders that one process uses at a time.
-
 Lock: TypeAlias = LockFile | Lease
 """What is held until it is closed; ``writable()`` says whether this process may write."""
 _NOT_WRITABLE = (errno.EROFS, errno.EACCES, errno.EPERM)

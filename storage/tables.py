@@ -300,7 +300,7 @@ def stored_arrays(run: Place) -> list[StoredArray]:
         If a ledger cannot be read.
     """
     found: list[StoredArray] = []
-    groups: list[Any] = sorted(path.parent for path in run.glob("*/zarr.json"))
+    groups: list[Any] = sorted(path.parent for path in run.glob(f"*/{_METADATA}"))
     for group in groups:
         done = Counter(table for table, _ in ledger.load(group))
         found += _arrays(group, done)
@@ -317,7 +317,7 @@ def _arrays(group: Place, done: Counter[str]) -> Iterator[StoredArray]:
     done : Counter
         Number of finished chunks, by table.
     """
-    paths: list[Any] = sorted(group.glob("*/zarr.json"))
+    paths: list[Any] = sorted(group.glob(f"*/{_METADATA}"))
     for path in paths:
         try:
             told = json.loads(read_whole(path))

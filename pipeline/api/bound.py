@@ -6,7 +6,7 @@ import math
 from contextlib import ExitStack
 from dataclasses import replace
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any, Unpack
 
 from ...cluster.memory import peak_rss_bytes
 from ...tasks.compiler.compile_limits import compiled_until
@@ -41,9 +41,6 @@ from ..runs.run_policy import SlicePolicy
 from ..trees.costs import Rates
 from .bound_ladder import Ladder
 from .progress import planning_line, read_given
-
-if TYPE_CHECKING:
-    pass
 
 
 class BoundWorkers(ExitStack):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..errors import IncompatibleRunError
+from ..errors import IncompatibleRunError, format_bytes, printable
 from ..models.option_rows import options_for
 from .ending import UNANSWERED, guarded, say
 from .options import (
@@ -198,7 +198,6 @@ def _leaving(job: Job) -> Iterator[None]:
 
 
 def _print_table(facts: list[Any]) -> None:
-    from ..errors import format_bytes, printable
     from ..results.remaining_time import duration
     from .show_run import fitted, show
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import click
 from click.core import ParameterSource
@@ -363,8 +363,6 @@ def keywords_of(model: Model, options: dict[str, Any]) -> tuple[str, Any, dict[s
 
 
 def _order_names() -> tuple[str, ...]:
-    from typing import get_args
-
     from ..orders.tried_orders import OrderName
 
     return get_args(OrderName)

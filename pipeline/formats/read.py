@@ -120,9 +120,6 @@ def variables_of(model: Model, given: str | os.PathLike[str] | Iterable[str]) ->
     return tuple(sorted({model.index[name] for name in names}))
 
 
-__all__ = ["given_model", "load", "load_any", "load_dcop", "load_evidence", "load_named", "variables_of"]
-
-
 def load(
     path: str | os.PathLike[str],
     evidence_path: str | os.PathLike[str] | None = None,
