@@ -52,7 +52,7 @@ Path = tuple[int, ...]
 _KEY_BYTES_OF_A_HEADER: Final = 128
 
 
-# Lowered steps that are cached for a step's boxes: one for each size of a box, a few of which are in turn.
+# Lowered steps that are cached for the boxes of a step, one for each size of a box. Few sizes are in use at a time.
 _CACHED_STEPS: Final = 16
 
 
@@ -169,7 +169,7 @@ class RowBoxes(Generic[T]):
         own, found = self.step, self._lowered.get(sizes)
         if found is None:
             found = make_step(own.node, own.inputs, own.input_axes, own.axes, sizes, self.semiring, keep=False)
-            self._lowered.put(sizes, found, 1)  # the limit counts steps
+            self._lowered.put(sizes, found, size=1)
         return found
 
     def __getstate__(self) -> dict[str, Any]:

@@ -41,7 +41,7 @@ class Remembered(Generic[T]):
         self._known.clear()
 
 
-# Values that were computed once, up to a number of bytes.
+# Values that were computed once, up to a total size.
 
 
 def _nothing() -> None:
@@ -49,30 +49,30 @@ def _nothing() -> None:
 
 
 class Memo(Generic[T]):
-    """Values by key, which threads share; all go before they take more than there is room for.
+    """Values by key, which threads share; all values are dropped before their total size exceeds a limit.
 
     Parameters
     ----------
-    limit_bytes : int
-        Of all values and their keys.
+    limit : int
+        Largest total size, in the unit of the sizes that `put` gets: bytes of values and keys, or a number of values.
     before_forgetting : callable, optional
-        Called before all go.
+        Called before all values are dropped.
     """
 
-    def __init__(self, limit_bytes: int, before_forgetting: Callable[[], Any] = _nothing) -> None:
-        self._limit_bytes, self._before_forgetting = limit_bytes, before_forgetting
+    def __init__(self, limit: int, before_forgetting: Callable[[], Any] = _nothing) -> None:
+        self._limit, self._before_forgetting = limit, before_forgetting
         self._values: dict[Hashable, T] = {}
-        self.nbytes = 0
+        self.size = 0
         self._lock = Lock()
         self.get = self._values.get
 
-    def put(self, key: Hashable, value: T, nbytes: int) -> T:
+    def put(self, key: Hashable, value: T, size: int) -> T:
         """Keep a value and return it; a value that is larger than the limit is not kept."""
         with self._lock:
-            if self.nbytes + nbytes > self._limit_bytes:
+            if self.size + size > self._limit:
                 self._forget()
-            if key not in self._values and nbytes <= self._limit_bytes:
-                self.nbytes += nbytes  # rather too many than too few, if the next line is interrupted
+            if key not in self._values and size <= self._limit:
+                self.size += size  # rather too many than too few, if the next line is interrupted
                 self._values[key] = value
         return value
 
@@ -85,4 +85,4 @@ class Memo(Generic[T]):
         if self._values:
             self._before_forgetting()
         self._values.clear()
-        self.nbytes = 0
+        self.size = 0

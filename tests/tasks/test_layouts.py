@@ -29,7 +29,7 @@ def test_what_is_kept_of_layouts_is_bounded(monkeypatch: pytest.MonkeyPatch, var
             both = joined(keys, Keys((1, 2), (2, 2)))
             disorder(scope, target)
             moved(np.zeros((0, keys.n_words), np.uint64), keys, both)
-            assert kept.nbytes <= 1 << 20
+            assert kept.size <= 1 << 20
         assert tracemalloc.get_traced_memory()[0] < 1 << 20
     finally:
         tracemalloc.stop()
@@ -37,10 +37,10 @@ def test_what_is_kept_of_layouts_is_bounded(monkeypatch: pytest.MonkeyPatch, var
 
 def test_a_memo_forgets_all_before_it_is_too_full_and_says_so_before() -> None:
     seen: list[int] = []
-    memo: Memo[int] = Memo(100, lambda: seen.append(memo.nbytes))
+    memo: Memo[int] = Memo(100, lambda: seen.append(memo.size))
     for key in range(5):
         assert memo.put(key, key, 40) == key
     assert seen == [80, 80]
     assert [memo.get(key) for key in range(5)] == [None, None, None, None, 4]
     assert memo.put("large", 7, 101) == 7
-    assert (memo.get("large"), memo.nbytes) == (None, 0)
+    assert (memo.get("large"), memo.size) == (None, 0)

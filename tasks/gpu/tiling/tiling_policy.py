@@ -8,7 +8,7 @@ from ...steps.light_dataclass import dataclass
 from ...steps.policy import Policy
 from .device_limits import NOMINAL
 
-# The minimum time of a launch; and the bytes per second that a launch without bricks reads and writes.
+# The minimum time of a launch.
 LAUNCH_SECONDS: Final = 6e-6
 # Bytes of a table from which reading short runs of it takes longer.
 FAR_BYTES: Final = 1 << 30
