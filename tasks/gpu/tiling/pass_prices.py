@@ -23,11 +23,12 @@ from .device_limits import NOMINAL
 from .passes import BrickPass, BucketPass, JoinPass, Pass, ProductPass, ReorderPass, StreamPass
 from .products.product_prices import product_seconds
 from .streams import VECTOR_BYTES, Axis, Stream
-from .tiling_policy import FAR_BYTES, LAUNCH_SECONDS, TilingPolicy
+from .tiling_policy import FAR_BYTES, LAUNCH_SECONDS
 
 # The minimum time of a launch of joins and of a launch of a bucket, and the time for each cell that it writes.
 # Fitted to 256 launches on one H100, all of which take between two thirds and one and a half times the prediction.
 _JOIN_SECONDS: Final = (6.8e-6, 18.3e-12)
+_BUCKET_SECONDS: Final = (8.6e-6, 8.5e-12)
 # Bytes per second that a launch without bricks reads and writes.
 _JOINED_BYTES_PER_SECOND: Final = 0.7e12
 # Minimum time of a launch that copies a table in another order of axes, and the bytes per second that it reads and
@@ -118,7 +119,7 @@ def passes_seconds(
     semiring : Semiring
     """
     itemsize = semiring.itemsize
-    policy, total = TilingPolicy.current(), 0.0
+    total = 0.0
     cells = [*input_cells, *temporaries, out_cells]
     for each in passes:
         if isinstance(each, BrickPass):
@@ -133,7 +134,7 @@ def passes_seconds(
             continue
         least = moved / _JOINED_BYTES_PER_SECOND
         if isinstance(each, JoinPass | BucketPass):
-            launch, cell = _JOIN_SECONDS if isinstance(each, JoinPass) else policy.bucket_seconds
+            launch, cell = _JOIN_SECONDS if isinstance(each, JoinPass) else _BUCKET_SECONDS
             total += launch + max(least, sum([cells[t] for t in each.writes]) * cell)
             continue
         if isinstance(each, StreamPass):  # cell by cell they are no faster than other joins; vectors are

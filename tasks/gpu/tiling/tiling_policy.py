@@ -12,8 +12,8 @@ from .device_limits import NOMINAL
 LAUNCH_SECONDS: Final = 6e-6
 # Bytes of a table from which reading short runs of it takes longer.
 FAR_BYTES: Final = 1 << 30
-# Work of a cell of such a join, in loads from shared memory: as of few inputs, and others that are compared where
-# there are many.
+# Work of a cell of a join that is computed before bricks, in loads from shared memory. The first number is for steps of
+# few inputs; for steps of many inputs, bricks by all numbers are compared.
 BRICK_JOIN_LOADS: Final = (40.0, 20.0, 160.0)
 
 
@@ -31,10 +31,6 @@ class TilingPolicy(Policy):
     brick_join_least_cells : int
         The same threshold for joins before a step, which are otherwise made by launches of buckets, and for the
         remainder of a step of which a part was summed first.
-    bucket_seconds : tuple of float
-        The minimum time of a launch of joins and of a launch of a bucket, and the time for each cell that it writes.
-        Fitted to 256 launches on one H100, all of which take between two thirds and one and a half times the
-        prediction.
     product_searched_cells : int
         Cells of a product from which other orders of its tables are tried.
     product_reorder_ratio : int
@@ -81,7 +77,6 @@ class TilingPolicy(Policy):
     bucket_output_cells: int = 1 << 20
     brick_least_cells: int = 1 << 25
     brick_join_least_cells: int = 1 << 20
-    bucket_seconds: tuple[float, float] = (8.6e-6, 8.5e-12)
     product_searched_cells: int = 1 << 26
     product_reorder_ratio: int = 2
     product_reorder_share: float = 0.8
