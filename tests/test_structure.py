@@ -326,18 +326,16 @@ def is_number(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and type(node.value) in (int, float)
 
 
-def numbers_of(path: Path) -> Iterator[str]:
-    """Names of a module's numeric constants and of its policies' fields."""
+def numbers_of(path: Path) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """Names and values of a module's numeric constants and of its policies' fields."""
     for node in ast.parse(path.read_text()).body:
         if isinstance(node, ast.ClassDef) and "Policy" in map(ast.unparse, node.bases):
-            yield from (
-                ast.unparse(f.target) for f in node.body if isinstance(f, ast.AnnAssign) and f.value is not None
-            )
+            yield from ((f.target, f.value) for f in node.body if isinstance(f, ast.AnnAssign) and f.value is not None)
         elif isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
             target = node.targets[0] if isinstance(node, ast.Assign) else node.target
             several = isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple)
             pairs = zip(target.elts, node.value.elts, strict=True) if several else [(target, node.value)]
-            yield from (ast.unparse(name) for name, value in pairs if is_number(value))
+            yield from ((name, value) for name, value in pairs if is_number(value))
 
 
 def test_numbers_do_not_become_more() -> None:

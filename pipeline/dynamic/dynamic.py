@@ -1,4 +1,4 @@
-"""Dynamic networks: what users call. One plan of a slice is made, and asked again at every step."""
+"""Dynamic networks: the public function, its network and its results. One plan of a slice serves every step."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The rates of a GPU, and the cells from which it beats the CPU: measured with the real kernels, and cached.
 
 As on the CPU, the search for trees uses nominal rates. Measured rates decide the method for a plan that does not fit,
-the place of its steps, and the predicted time.
+the place of its steps, and the predicted time. `calibrated` measures the CPU, the disk and the GPU of this machine.
 """
 
 from __future__ import annotations

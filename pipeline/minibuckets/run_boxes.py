@@ -1,7 +1,8 @@
 """Mini-bucket elimination in boxes, with messages as chunk files, for any sums and any pruning.
 
-Buckets follow each other, as what a message tells the bound says how it is read. A message is written as it is made:
-the least entry of its chunks is known by their receipts, and taken away when they are read.
+Buckets are eliminated one after another, because the contribution of a message to the bound decides how
+the message is read. A message is written while it is computed (`MessageFiles`). The receipts of its chunks record their
+least entries, and the least of them is subtracted when the chunks are read.
 """
 
 from __future__ import annotations

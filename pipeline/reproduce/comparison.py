@@ -1,4 +1,7 @@
-"""Tables of a paper beside the results of bucketflow ("ours"), row by row, with ratios of times and checks."""
+"""Tables of a paper beside the results of bucketflow ("ours"), row by row, with ratios of times and checks.
+
+`within` measures a row in a process of its own, if its time is limited.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Simulations of a plan on workers of several numbers, with checked arguments."""
+"""Simulations of a plan on several numbers of workers: the public function `simulate`, and its results."""
 
 from __future__ import annotations
 

@@ -2,7 +2,8 @@
 
 Each input is read once, in order, and each row of the output is summed in registers: the elimination of a
 variable from a join that never exists (Fioretto et al. 2018 §6.3, one row taking the place of their block of
-threads).
+threads). The sum of a row is written as LLVM instructions, which compile in a fraction of the time that as many
+compiled functions take.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 Threads that each take a box from its inputs to its output overlap by themselves: while one computes, another's
 inputs go to the device and a third's output comes back, each on its own stream (Bistaffa et al. 2016 §V-B).
+
+The errors of work that a device cannot do are here too, so that callers can catch them without loading launches.
 """
 
 from __future__ import annotations

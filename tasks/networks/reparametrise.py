@@ -1,4 +1,7 @@
-"""The loops over a network of costs, by whatever is quicker: compiled, or in NumPy while there is little to do."""
+"""The loops over a network of costs, by whatever is quicker: compiled, or in NumPy while there is little to do.
+
+Dead-end elimination and arc consistency in NumPy are here; the sweeps of messages in NumPy are in `srmp_numpy`.
+"""
 
 from __future__ import annotations
 

@@ -3,6 +3,8 @@
 Each table carries ln-bounds of its non-zero entries. They are propagated by interval arithmetic and only
 measured when they become too loose to prove that the next step's products stay in range; a step whose
 products really do not fit float64 is done on logarithms (log-sum-exp).
+
+`normalised`, `weighed` and `above_least` turn a table of a belief into numbers without a scale.
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@
 A step becomes a few *passes*, each one launch: a matrix-like step becomes one product; small inputs of an
 elimination are joined by the blocks that sum over their join, in partial sums where there are few outputs; a large
 join is cut into bricks; other inputs beyond four are joined first (the thread mapping of Fioretto et al. 2018 §6;
-Bistaffa et al. 2016 §V).
+Bistaffa et al. 2016 §V). By the distributive law, `inner_sums` eliminates some axes before the other inputs are
+multiplied in.
 """
 
 from __future__ import annotations
@@ -285,7 +286,7 @@ def _pieces(depth: Sequence[Axis], wanted: int, cells: int) -> tuple[tuple[Axis,
     return tuple(replace(a, out=out * cells) for a, out in zip(cut, outs, strict=True)), tuple(inner)
 
 
-# The work of writing and reading such a table for each of its cells, in cells of a step.
+# The work of writing and reading the table of an inner sum, for each of its cells, in cells of a step.
 _INNER_SUM_CELL: Final = 16.0
 
 

@@ -5,13 +5,18 @@ from __future__ import annotations
 import ast
 import math
 import re
+import sys
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from functools import cache
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[3]
+sys.path.insert(0, str(ROOT))
+from tests.test_structure import numbers_of
+
 #: Smaller numbers are seconds or bytes rather than fractions of something: they are multiplied.
 _SHARE = 0.05
 ROOMS = ("storage", "tasks", "cluster", "pipeline")
@@ -59,36 +64,12 @@ def _scaled(value: Any, up: bool) -> Any:
 def numbers_in(path: Path) -> Iterator[Number]:
     """Yield the constants and the fields of policies of a module, as ``tests/test_structure.py`` counts them."""
     source = path.read_bytes()
-    starts = [0]
-    for line in source.splitlines(keepends=True):
-        starts.append(starts[-1] + len(line))
-
-    def number(target: ast.expr, value: ast.expr) -> Number:
-        start, end = (starts[line - 1] + at for line, at in _ends(value))
-        return Number(str(path.relative_to(ROOT)), ast.unparse(target), start, end, source[start:end].decode())
-
-    for node in ast.parse(source).body:
-        if isinstance(node, ast.ClassDef) and "Policy" in map(ast.unparse, node.bases):
-            yield from (number(f.target, f.value) for f in node.body if isinstance(f, ast.AnnAssign) and f.value)
-        elif isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
-            target = node.targets[0] if isinstance(node, ast.Assign) else node.target
-            several = isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple)
-            pairs = zip(target.elts, node.value.elts, strict=True) if several else [(target, node.value)]
-            yield from (number(name, value) for name, value in pairs if _is_number(value))
-
-
-def _ends(node: ast.expr) -> tuple[tuple[int, int], tuple[int, int]]:
-    assert node.end_lineno is not None
-    assert node.end_col_offset is not None
-    return (node.lineno, node.col_offset), (node.end_lineno, node.end_col_offset)
-
-
-def _is_number(node: ast.expr) -> bool:
-    kinds = (ast.BinOp, ast.UnaryOp, ast.Constant, ast.operator, ast.unaryop)
-    constants = [each for each in ast.walk(node) if isinstance(each, ast.Constant)]
-    return all(isinstance(each, kinds) for each in ast.walk(node)) and all(
-        type(c.value) in (int, float) for c in constants
-    )
+    starts = [0, *accumulate(map(len, source.splitlines(keepends=True)))]
+    for target, value in numbers_of(path):
+        assert value.end_lineno is not None
+        assert value.end_col_offset is not None
+        start, end = starts[value.lineno - 1] + value.col_offset, starts[value.end_lineno - 1] + value.end_col_offset
+        yield Number(str(path.relative_to(ROOT)), ast.unparse(target), start, end, source[start:end].decode())
 
 
 class Reading:
