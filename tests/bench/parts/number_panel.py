@@ -13,6 +13,7 @@ import json
 import os
 import re
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
 from functools import cache, partial
@@ -50,6 +51,11 @@ def evidence(name: str) -> str | None:
     return evidence_beside(data_folder() / name)
 
 
+def ask(function: Callable[..., Any], name: str, *more: Any, **options: Any) -> Any:
+    """Call a function with a model, its evidence, and options; by default with 1 GB, one thread and seed 0."""
+    return function(model(name), *more, evidence=evidence(name), **{**_KEPT, **options})
+
+
 def digest(value: Any) -> str:
     """Return a short digest of the text of a value."""
     return sha256(repr(value).encode()).hexdigest()[:12]
@@ -79,14 +85,9 @@ def of_result(found: Any) -> tuple[Any, dict[str, Any]]:
     """Return the answer of a solution, and what was decided on the way."""
     proof, open_ = found.proof, found.status == "bounded"
     answer = None if open_ else [found.status, str(found.value), found.log10]
-    engines = [(turn.engine, plain(turn.ended)) for turn in found.tried]
-    decisions = {
-        "engines": engines,
-        "notes": [plain(text) for text in found.notes],
-        "assignment": digest(found.assignment),
-    }
-    for name in ("diagram", "search", "rows_work"):
-        decisions[name] = work(getattr(found, name))
+    decisions = {name: work(getattr(found, name)) for name in ("diagram", "search", "rows_work")}
+    decisions |= {"engines": [(turn.engine, plain(turn.ended)) for turn in found.tried]}
+    decisions |= {"notes": [*map(plain, found.notes)], "assignment": digest(found.assignment)}
     if proof is not None:
         decisions |= {"prover": proof.method, "tried": list(proof.tried), "removed": digest(proof.removed)}
         decisions |= {"bounds": [str(proof.lower), str(proof.upper)], "sweep_cells": proof.sweep_cells}
@@ -98,10 +99,8 @@ def of_arrays(tables: Mapping[Any, Any], *others: Any) -> tuple[Any, dict[str, A
     arrays = [np.asarray(table, dtype=np.float64).ravel() for table in tables.values()]
     flat = np.concatenate(arrays) if arrays else np.zeros(0)
     finite = np.where(np.isfinite(flat), flat, -1e3)
-    return [float(finite.sum()), float(np.abs(finite).max(initial=0.0))], {
-        "bits": digest(flat.tobytes()),
-        "more": digest(others),
-    }
+    answer = [float(finite.sum()), float(np.abs(finite).max(initial=0.0))]
+    return answer, {"bits": digest(flat.tobytes()), "more": digest(others)}
 
 
 def solve(name: str, query: str = "optimum", provers: str = "", **options: Any) -> tuple[Any, dict[str, Any]]:
@@ -112,7 +111,7 @@ def solve(name: str, query: str = "optimum", provers: str = "", **options: Any) 
     with using(chosen):
         if "maximize" in options:
             options["maximize"] = data_folder() / options["maximize"]
-        return of_result(bucketflow.solve(model(name), query, evidence=evidence(name), **{**_KEPT, **options}))
+        return of_result(ask(bucketflow.solve, name, query, **options))
 
 
 def spilled(name: str, query: str = "optimum", **options: Any) -> tuple[Any, dict[str, Any]]:
@@ -123,7 +122,7 @@ def spilled(name: str, query: str = "optimum", **options: Any) -> tuple[Any, dic
 
 def marginals(name: str, **options: Any) -> tuple[Any, dict[str, Any]]:
     """Ask for all marginals."""
-    found = bucketflow.marginals(model(name), evidence=evidence(name), **{**_KEPT, **options})
+    found = ask(bucketflow.marginals, name, **options)
     answer, decisions = of_arrays(dict(found))
     return answer, decisions | (decided(found.plan) if found.plan else {})
 
@@ -131,7 +130,7 @@ def marginals(name: str, **options: Any) -> tuple[Any, dict[str, Any]]:
 def planned(name: str, query: str, **options: Any) -> tuple[Any, dict[str, Any]]:
     """Plan a question, or tell how it is refused."""
     try:
-        return None, decided(bucketflow.plan(model(name), query, evidence=evidence(name), **{**_KEPT, **options}))
+        return None, decided(ask(bucketflow.plan, name, query, **options))
     except bucketflow.BudgetError as refused:
         return None, {"refused": plain(str(refused))}
 
@@ -160,13 +159,8 @@ def on_device(name: str, query: str, memory: int, devices: int = 1) -> tuple[Any
     lowered = [s.lowered for s in chosen.steps]
     passes = [device_step(each) for each in lowered]
     priced = [launched_seconds(each) for each in lowered]
-    return None, {**decided(chosen), "passes": digest(passes), "priced": digest(priced), "kinds": kinds(passes)}
-
-
-def kinds(passes: list[Any]) -> dict[str, int]:
-    """Count the passes of device steps by kind."""
-    names = [type(each).__name__ for step in passes for each in step.passes]
-    return {name: names.count(name) for name in sorted(set(names))}
+    kinds = Counter(type(each).__name__ for step in passes for each in step.passes)
+    return None, {**decided(chosen), "passes": digest(passes), "priced": digest(priced), "kinds": kinds}
 
 
 def bounded(name: str, query: str = "optimum", **options: Any) -> tuple[Any, dict[str, Any]]:
@@ -178,20 +172,16 @@ def bounded(name: str, query: str = "optimum", **options: Any) -> tuple[Any, dic
 
 def sampled(name: str, n: int, **options: Any) -> tuple[Any, dict[str, Any]]:
     """Draw samples."""
-    found = bucketflow.sample(model(name), n, evidence=evidence(name), **{**_KEPT, **options})
+    found = ask(bucketflow.sample, name, n, **options)
     return [len(found.states)], {"states": digest(found.states.tobytes()), "tried": found.tried, **decided(found.plan)}
 
 
 def listed(name: str, count: int, **options: Any) -> tuple[Any, dict[str, Any]]:
     """Ask for the best assignments."""
-    found = bucketflow.best(model(name), count, evidence=evidence(name), **{**_KEPT, **options})
+    found = ask(bucketflow.best, name, count, **options)
     ranked = [(str(each.value), each.assignment) for each in found]
-    plan = {} if found.plan is None else decided(found.plan)
-    return [value for value, _ in ranked], {
-        "assignments": digest(ranked),
-        "notes": list(map(plain, found.notes)),
-        **plan,
-    }
+    decisions = {"assignments": digest(ranked), "notes": [*map(plain, found.notes)]}
+    return [value for value, _ in ranked], decisions | (decided(found.plan) if found.plan else {})
 
 
 def compiled(name: str, cases: int, **options: Any) -> tuple[Any, dict[str, Any]]:
@@ -225,9 +215,8 @@ def agents(name: str, **options: Any) -> tuple[Any, dict[str, Any]]:
 
 def learnt() -> tuple[Any, dict[str, Any]]:
     """Learn tables from data with missing cells."""
-    found = bucketflow.fit(
-        "diagnosis", Path(bucketflow.__file__).parent / "pipeline/examples/diagnosis.csv", iterations=4
-    )
+    rows = Path(bucketflow.__file__).parent / "pipeline/examples/diagnosis.csv"
+    found = bucketflow.fit("diagnosis", rows, iterations=4)
     return of_arrays({v: function.values for v, function in enumerate(found.model.functions)})
 
 
@@ -258,13 +247,9 @@ def contracted() -> tuple[Any, dict[str, Any]]:
 
 def many(count: int) -> tuple[Any, dict[str, Any]]:
     """Answer a batch of rows."""
-    kinds = [("bn/alarm.bif.gz", "marginals", {"evidence": f"CVP={i % 3}"}) for i in range(count)]
-    kinds += [
-        ("wcsp/spot5/54.wcsp", "optimum", {}),
-        ("bn/water.bif.gz", "partition", {}),
-        ("bn/water.bif.gz", "optimum", {}),
-    ]
-    rows = [{"model": str(data_folder() / file), "query": query, **more} for file, query, more in kinds]
+    asked = [(ALARM, "marginals", {"evidence": f"CVP={i % 3}"}) for i in range(count)]
+    asked += [(SPOT54, "optimum", {}), (WATER, "partition", {}), (WATER, "optimum", {})]
+    rows = [{"model": str(data_folder() / file), "query": query, **more} for file, query, more in asked]
     with TemporaryDirectory() as folder:
         found = bucketflow.batch(rows, f"{folder}/out", memory="1GB", threads=1)
         return [found.rows, found.answered, found.failed], {}
@@ -272,9 +257,9 @@ def many(count: int) -> tuple[Any, dict[str, Any]]:
 
 def simulated(name: str, query: str, **options: Any) -> tuple[Any, dict[str, Any]]:
     """Predict a run on workers."""
-    plan = bucketflow.plan(model(name), query, evidence=evidence(name), **{**_KEPT, **options})
+    plan = ask(bucketflow.plan, name, query, **options)
     found = bucketflow.simulate(plan, (1, 8), storage_bandwidth="1GB/s", losses=1.0)
-    return None, {"runs": digest(repr(found)), "text": repr(found)[:200]}
+    return None, {"runs": digest(found), "text": repr(found)[:200]}
 
 
 CELAR6, CELAR7 = "wcsp/celar/CELAR6-SUB0.wcsp.xz", "wcsp/celar/CELAR7-SUB0.wcsp.xz"

@@ -13,13 +13,11 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[3]
-sys.path.insert(0, str(ROOT))
-from tests.test_structure import numbers_of
+sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
+from tests.test_structure import ROOMS, ROOT, numbers_of
 
 #: Smaller numbers are seconds or bytes rather than fractions of something: they are multiplied.
 _SHARE = 0.05
-ROOMS = ("storage", "tasks", "cluster", "pipeline")
 
 
 @dataclass(frozen=True)
