@@ -42,7 +42,7 @@ class UnfitError(Exception):
 
 @dataclass(eq=False)
 class Formula:
-    """Clauses whose models are the possible assignments of a network, with weights whose products are theirs.
+    """Clauses with weights. Models are the possible assignments of a network; products of weights are their values.
 
     Parameters
     ----------
@@ -142,8 +142,9 @@ class Formula:
     ) -> Clauses:
         """Return the clauses with ranks from 0 to ``spread``, highest for the last eliminated variables.
 
-        The order is one of the network's variables, or of the formula's own if some of these were merged. Where states
-        go first, variables of weights come after all of those; states of outer variables before others.
+        ``order`` lists the variables of the network, or of the formula itself if some of its variables were merged.
+        With ``states_first``, variables of states are decided before variables of weights. States of variables in
+        ``outer`` are decided before all others.
         """
         place = np.empty(len(order))
         place[list(order)] = np.arange(len(order))
@@ -163,9 +164,10 @@ class Formula:
 
 @dataclass(frozen=True)
 class _Cover:
-    """A function as a number that most of its entries above 0 have, cubes of zeros, and cubes that weigh otherwise.
+    """A function as a base, cubes of zeros, and cubes of other entries with their ratios to the base.
 
-    Cubes of zeros may overlap, other cubes do not. ``mixed`` tells whether entries of several variables differ above 0.
+    The base is the most frequent entry above 0; it is 1 for a function of one variable. Cubes of zeros may overlap,
+    other cubes do not. ``mixed`` is true if the function has several variables and different entries above 0.
     """
 
     base: float
@@ -326,8 +328,8 @@ _Clauses = list[tuple[int, ...]]
 def simplified(formula: Formula) -> Formula:
     """Return a formula with as many models of the same weights, and fewer variables where some are forced or equal.
 
-    A variable that is not counted never stands for one that is counted. If no assignment is possible, two clauses are
-    left that contradict each other.
+    A hidden variable never replaces a counted variable. If no assignment is possible, two clauses remain that
+    contradict each other.
     """
     # the literal that replaces each literal; -1: it is true, -2: it is false
     stands = list(range(2 * len(formula.owners)))
@@ -380,7 +382,8 @@ def _propagated(clauses: _Clauses, stands: list[int]) -> _Clauses | None:
 def _equal(clauses: _Clauses, n_literals: int) -> list[list[int]]:
     """Return sets of two or more literals that imply each other by clauses of two literals, each set once.
 
-    Tarjan's algorithm without recursion. Negated literals form a mirrored set, of which one is returned.
+    Tarjan's algorithm without recursion. The negated literals of a set form another set, and only one of both sets is
+    returned.
     """
     implied: dict[int, list[int]] = {}
     for clause in clauses:

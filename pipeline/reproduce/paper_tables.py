@@ -1,6 +1,6 @@
 """The papers and their tables: which figures they print, where instances are, and how ours are measured. Pure.
 
-Names of columns are those of ``figures.json``; names of ways are those of :class:`.papers.Way`.
+Columns have the names of ``figures.json``, and measurements have the names in :class:`.papers.Way`.
 """
 
 from __future__ import annotations
@@ -231,7 +231,7 @@ def _mini_bucket_ways() -> tuple[Way, ...]:
     return tuple(ways)
 
 
-# Links of a new node with which widths are nearest to those of table 2, for 10 to 20 variables.
+# Links of a new node. With this number, the widths for 10 to 20 variables are nearest to the widths in table 2.
 _LINKS: Final = 5
 
 _SIZES: Final = Way("core", "tree", TREE)

@@ -1,8 +1,8 @@
-"""Steps on tables, each of which is an array of all cells or a relation of the possible cells.
+"""Steps on tables. A table is an array of all cells, or a relation of the possible cells.
 
-A step takes the faster way. A cell of a loop takes far less time than a row of a join, so mostly possible tables are
-swept as arrays. The result of a step is kept in the form that takes fewer bytes. `best_row` returns an assignment of
-the least sum.
+A step loops over arrays or joins rows, whichever is predicted to be faster. A cell of a loop takes far less time than a
+row of a join, so tables of mostly possible cells are swept as arrays. The result of a step is stored in the form that
+takes fewer bytes. `best_row` returns an assignment with the least sum.
 """
 
 from __future__ import annotations
@@ -194,7 +194,7 @@ class Representation:
         return Dense(keys, total.reshape(-1))
 
     def with_rows(self, tables: Sequence[Table]) -> Sequence[Table]:
-        """Return tables of which at least one is rows, with which a join begins: the sparsest table, if all are arrays.
+        """Return the tables; if all are arrays, convert the sparsest one to rows, because a join begins with rows.
 
         Raises
         ------
@@ -318,14 +318,16 @@ def fixed(table: Any, axes: Sequence[int], sizes: Sequence[int], states: Mapping
 def best_row(
     tables: Iterable[Table], semiring: Semiring, room: MemoryAccount | None = None, most: float = inf
 ) -> dict[int, int]:
-    """Return a state of every variable of several states with jointly the least sum; 0 if nothing is possible.
+    """Return the joint state with the least sum, for all variables with at least two states.
+
+    The tables fall into groups without common variables. If a group has no possible joint state, its states are 0.
 
     Parameters
     ----------
     room : MemoryAccount, optional
         The memory account of joins; None if memory is not limited.
     most : float
-        An upper bound on the least sum: rows that cannot be part of such a sum are not joined.
+        An upper bound on the least sum. A row is not joined if every sum that contains the row is larger.
     """
     states: dict[int, int] = {}
     given = [*tables]
@@ -368,7 +370,7 @@ def _fewer(tables: Sequence[Table], semiring: Semiring) -> list[Table]:
 
 
 def _with_rows(tables: Sequence[Table], semiring: Semiring) -> list[Table]:
-    """Return tables of which at least one is rows."""
+    """Return the tables; if all are arrays, convert the one with the most cells to rows."""
     if any(isinstance(table, Relation) for table in tables):
         return [*tables]
     first = max(tables, key=len)
@@ -377,7 +379,7 @@ def _with_rows(tables: Sequence[Table], semiring: Semiring) -> list[Table]:
 
 
 def _components(tables: Iterable[Table]) -> list[list[Table]]:
-    """Group tables that share variables of several states, directly or not; tables of one cell restrict no states."""
+    """Group tables that variables with at least two states connect, and leave out tables of one cell."""
     groups: list[tuple[set[int], list[Table]]] = []
     for table in tables:
         scope = {*table.keys.varying}
