@@ -247,7 +247,7 @@ def test_slices_of_several_devices_sweep_what_they_share_once() -> None:
 
 
 def test_slices_that_repeat_much_are_searched_longer(in_force: InForce) -> None:
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng(4)
     scopes = sorted({tuple(sorted(rng.choice(110, 2, replace=False).tolist())) for _ in range(300)})
     problem = Problem((2,) * 110, tuple(scopes), MIN_PLUS, itemsize=4)
     options = PlanOptions(memory_bytes=1 << 23, decode=False, device=True)
@@ -258,5 +258,5 @@ def test_slices_that_repeat_much_are_searched_longer(in_force: InForce) -> None:
         plans.append(fitted_for_device(planner, "slice", around).chosen)
     short, long = plans
     assert short.slices > 1
-    assert long.seconds < 0.9 * short.seconds
+    assert long.seconds < 0.8 * short.seconds
     assert max(plan.peak_bytes for plan in plans) <= options.memory_bytes
