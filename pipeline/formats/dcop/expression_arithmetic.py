@@ -19,6 +19,7 @@ DECIMALS = 9
 """Decimals to which costs are rounded that are computed with decimals."""
 
 _MAX_BITS = 1024
+_MAX_DIGITS = 30
 MAX_LETTERS = 256
 MAX_EXPONENT = 64
 MAX_LENGTH = 10_000
@@ -64,7 +65,7 @@ def _power(base: Value, exponent: Value) -> Value:
 
 
 def _round(value: Value, digits: Value = None) -> Value:
-    if digits is not None and not (type(digits) is int and abs(digits) <= AMOUNT_DIGITS):
+    if digits is not None and not (type(digits) is int and abs(digits) <= _MAX_DIGITS):
         raise ExpressionError(f"a number rounded to {shown(digits)} digits")
     return round(number(value)) if digits is None else round(number(value), digits)
 

@@ -38,6 +38,7 @@ LEAST_MEMORY = 32 << 20
 JSON_BYTES = 40
 # Reading may always take this many seconds: to start the interpreter and import its libraries takes more.
 LEAST_SECONDS = 0.5
+_XZ_MEMORY_BYTES = 1 << 30
 _GZIP_MAGIC = b"\x1f\x8b\x08"
 _XZ_MAGIC = b"\xfd7zXZ\x00"
 # An .lzma file begins with its properties, the size of its dictionary, and the size of its text, or -1. It has no magic
@@ -370,7 +371,7 @@ def _xz_chunks(file: BufferedReader, allowance: Allowance, is_lzma: bool) -> Ite
 
     # lzma.LZMAFile sets no memory limit, and the size of the dictionary is only a claim of the file.
     policy = FormatPolicy.current()
-    limit = max(allowance.memory, 2 * LEAST_MEMORY)
+    limit = min(max(allowance.memory, 2 * LEAST_MEMORY), _XZ_MEMORY_BYTES)
     data = file.read(policy.chunk_bytes)
     while data:
         decoder = lzma.LZMADecompressor(lzma.FORMAT_ALONE if is_lzma else lzma.FORMAT_XZ, memlimit=limit)

@@ -9,9 +9,10 @@ from typing import Any
 from xml.parsers import expat
 
 from ...errors import FormatError, shorten
-from ..format_policy import ELEMENT_BYTES, MOST_LEVELS, FormatPolicy
+from ..format_policy import ELEMENT_BYTES, FormatPolicy
 from .source import Source
 
+_MAX_DEPTH = 64
 _BEGINNING = re.compile(rb"[ \t\r\n]*")
 
 
@@ -66,8 +67,8 @@ class _ElementParser:
         return self.open[0].children[0]
 
     def _start(self, tag: str, attributes: dict[str, str]) -> None:
-        if len(self.open) > MOST_LEVELS:
-            raise self.fail(f"at most {MOST_LEVELS} elements inside each other", "more")
+        if len(self.open) > _MAX_DEPTH:
+            raise self.fail(f"at most {_MAX_DEPTH} elements inside each other", "more")
         size = ELEMENT_BYTES + 64 * len(attributes) + sum(map(len, attributes.values()))
         self.source.allowance.take(size, "its XML elements")
         element = Element(tag, self.lines_before + self.expat.CurrentLineNumber, attributes)

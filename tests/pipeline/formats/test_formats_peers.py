@@ -114,7 +114,7 @@ def test_xmlbif_errors(read: Read, old: str, new: str, line: int | None, message
 
 
 def test_xml_within_bounds(read: Read, tmp_path: Path) -> None:
-    with pytest.raises(FormatError, match="at most 32 elements inside each other"):
+    with pytest.raises(FormatError, match="at most 64 elements inside each other"):
         read("<BIF>" + "<a>" * 1000, "deep.bifxml")
     path = tmp_path / "wide.xdsl"
     path.write_text("<smile><nodes>" + "<cpt/>" * 200_000 + "</nodes></smile>")
