@@ -274,7 +274,7 @@ def compile_seconds_of(plan: Plan, semiring: Semiring, resources: Resources) -> 
     steps = plan.steps if plan.spill is None else [step for stage in plan.spill.stages for step in stage.steps]
     asleep = resources.asked.gpus is None or resources.device_sleeps
     least_cells = None if asleep else resources.least_cells(semiring)
-    return device_sweep.compile_seconds_of(steps, least_cells, decoded=plan.around.evaluated > 0)
+    return compile_seconds(device_sweep.kernels_of(steps, least_cells, decoded=plan.around.evaluated > 0))
 
 
 def with_less_device_memory(plan: Plan | None, resources: Resources, error: MemoryError) -> Resources:

@@ -22,14 +22,16 @@ from ..cost_networks.cost_network import States, check_tables
 from ..errors import DeadlineError, ModelError, checks_keywords
 from ..formats.read import GivenModel
 from ..machine.resources import Resources
-from ..minibuckets.partition import Partition
+from ..minibuckets.joins import runs_on_cores
+from ..minibuckets.partition import Partition, Size, partition
 from ..minibuckets.rounds import OptimumBounds, RoundMeans, SumBounds
 from ..minibuckets.worker_messages import WorkerPool, task_bytes, task_count
 from ..models.checks import integer
 from ..models.findings import check_log10
 from ..models.model import Model
 from ..options import Bounding, Options, checked_number
-from ..orders.depth_first import sweep_cells
+from ..orders.depth_first import rearranged, sweep_cells
+from ..orders.min_fill import min_fill_order
 from ..plans.worker_parts import SENT_SECONDS, TASK_SECONDS
 from ..preprocessing.preprocess import Network, Query, fixed_value, full_states, reduce_model
 from ..preprocessing.wide_tables import with_links
@@ -199,7 +201,7 @@ def bound(
     check_tables(network, resources.host_bytes)
     seconds = math.inf if z is not None and time is None else _SECONDS if time is None else time
     notes: tuple[str, ...] = ()
-    if resources.device_sleeps and _most_seconds(network, z, resources) < StrategyPolicy().device_start_seconds:
+    if resources.device_sleeps and _is_over_before_a_device_starts(network, z, resources):
         resources = resources.without_devices()
         notes = ("gpus had no effect: mini-buckets take less time on the CPU than starting a device",)
     means = replace(_means(resources, network), pool_of=workers.pool_of)
@@ -211,22 +213,27 @@ def bound(
             rounds = tuple(ladder.climb(order, z))
             dask = workers.work
     found = ladder.question.found()
-    notes = (*found.notes, *notes, *workers.notes)
+    notes = (*found.notes, *notes, *means.notes, *workers.notes)
     elimination = None if ladder.last is None else (ladder.last, ladder.question.name)
     found = replace(found, rounds=rounds, notes=notes, dask=dask, elimination=elimination)
     return _finished(found, asked, start, planned)
 
 
-def _most_seconds(network: Network, z: int | None, resources: Resources) -> float:
-    """Return an upper limit of the CPU seconds that mini-buckets of at most ``z`` variables take.
+def _is_over_before_a_device_starts(network: Network, z: int | None, resources: Resources) -> bool:
+    """Return whether the CPU is predicted to finish mini-buckets before a device has started.
 
+    Mini-buckets of at most ``z`` variables have few cells in most models; their partition along a quick order tells.
     Without a number they grow until they are whole buckets, if they are in time and memory.
     """
+    dims, scopes, seed = network.dims, network.scopes, resources.asked.seed
+    start, rate = StrategyPolicy().device_start_seconds, Rates().cells_per_second
     if z is None:
-        cells = sweep_cells(network.dims, network.scopes, resources.asked.seed)
-    else:
-        cells = (len(network.scopes) + len(network.dims)) * math.prod(sorted(network.dims)[-z:])
-    return cells / Rates().cells_per_second
+        return sweep_cells(dims, scopes, seed) < start * rate
+    if (len(scopes) + len(dims)) * math.prod(sorted(dims)[-z:]) < start * rate:
+        return True
+    order = rearranged(dims, scopes, min_fill_order(dims, scopes, seed))
+    semiring = MIN_PLUS if network.query == "optimum" else LOG_SUM
+    return runs_on_cores(partition(dims, scopes, order, Size(variables=z)), semiring, LEAST_CELLS, start)
 
 
 def _query(query: str) -> Query:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import field
 from functools import reduce
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,11 @@ from ...tasks.steps.semiring import Semiring
 from ...tasks.steps.step import Step, make_step
 from ...tasks.sweeps.sweep import useful_threads
 from ..cost_networks.cost_network import CostTable
-from .partition import Scope
+from ..trees.costs import Rates, gpu_rates
+from .partition import MiniBucket, Partition, Scope
+
+if TYPE_CHECKING:
+    from ...tasks.gpu.kernels import Kernel
 
 # Least costs over an axis of no more states are found state by state, which takes a tenth.
 SHORT_STATES: Final = 16
@@ -135,6 +139,47 @@ class Joins:
             else _log_sums(joined, gone)
         )
         return np.asarray(found).reshape(-1)
+
+
+def runs_on_cores(split: Partition, semiring: Semiring, least_cells: int, start: float = 0.0) -> bool:
+    """Return whether this machine's cores end the large joins of an elimination before a device has compiled kernels.
+
+    Parameters
+    ----------
+    split : Partition
+    semiring : Semiring
+    least_cells : int
+        Minimum cells of a large join.
+    start : float
+        Predicted seconds until the device starts; 0 if it has started.
+    """
+    from ...tasks.gpu.cold_kernels import cores_end_first
+
+    large = [(bucket, mini) for bucket in split.buckets for mini in bucket if mini.cells >= least_cells]
+    # the parts of a split bucket are projected to their common variables first
+    times = [1 if len(bucket) == 1 else 2 for bucket, _ in large]
+    cells = sum([count * mini.cells for count, (_, mini) in zip(times, large, strict=True)])
+    cores, device = (
+        cells / rates.cells_per_second + sum(times) * rates.step_seconds for rates in (Rates(), gpu_rates(semiring))
+    )
+    return cores_end_first(_kernels(split, semiring, large), cores, device, start)
+
+
+def _kernels(
+    split: Partition, semiring: Semiring, minis: Iterable[tuple[Sequence[MiniBucket], MiniBucket]]
+) -> Iterator[Kernel]:
+    """Yield the kernels that join mini-buckets, each with its bucket, on a device."""
+    from ...tasks.gpu import launch as gpu
+
+    for bucket, mini in minis:
+        scopes = [split.scopes[t] for t in mini.tables]
+        joins = [(scopes, mini.message)]
+        if len(bucket) > 1:
+            common = split.shared(bucket)
+            joins = [(scopes, common), ([*scopes, common], mini.message)]
+        for inputs, kept in joins:
+            step = make_step(0, tuple(range(len(inputs))), tuple(inputs), kept, split.dims, semiring)
+            yield from gpu.step_kernels(step.lowered)
 
 
 def reduced(operation: np.ufunc, values: Array, axes: Sequence[int], most: int) -> Array:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import field
 
 from ...tasks.compiler.code_cache import compiler_pays
+from ...tasks.gpu.cold_kernels import AVOIDED_START
 from ...tasks.steps.light_dataclass import dataclass
 from ...tasks.steps.number_limits import OUTWARD_SHARE
 from ...tasks.steps.ordered_sum import ordered_sum
@@ -14,7 +17,7 @@ from ..cost_networks.cost_network import CostTable, States, Units, cost_network
 from ..cost_networks.preparation import prepare
 from ..preprocessing.leaf_tables import energy_leaves, in_scopes
 from ..preprocessing.preprocess import Leaf, Network
-from .joins import BucketTable, Joins, ordered
+from .joins import BucketTable, Joins, ordered, runs_on_cores
 from .least_costs import eliminate, greedy_states
 from .log_sums import log_sum_bounds
 from .message_boxes import Boxing
@@ -30,21 +33,42 @@ class RoundMeans:
     """Resources of an elimination: threads, the GPU for joins of at least ``device_cells`` cells, and workers.
 
     ``pool_of`` returns the pool of workers for an elimination, or None if this process computes the messages.
+    ``on_cores`` collects the eliminations that did not use the GPU, because its kernels are not compiled.
     """
 
     threads: int = 1
     device_cells: int | None = None
     pool_of: Callable[[Partition], WorkerPool | None] = lambda _: None
+    on_cores: list[Partition] = field(default_factory=list, compare=False)
+
+    @contextmanager
+    def placed(self, split: Partition, semiring: Semiring) -> Iterator[int | None]:
+        """Yield the minimum cells of joins on the GPU for an elimination; None if the cores end sooner than compiling.
+
+        The seconds of the block then count towards compiling.
+        """
+        least = self.device_cells
+        here = least is not None and runs_on_cores(split, semiring, least)
+        if here:
+            self.on_cores.append(split)
+        with AVOIDED_START.counted(here):
+            yield None if here else least
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """A sentence about eliminations that did not use the GPU."""
+        why = "eliminations ran on the CPU, because this takes less time than compiling the kernels of a device"
+        return (f"{len(self.on_cores):,} {why}",) if self.on_cores else ()
 
     def workers(self, split: Partition, name: Name) -> MessageWorkers | None:
         """Return the workers for an elimination, if it pays to use them."""
         pool = self.pool_of(split)
         return None if pool is None else MessageWorkers(pool, name)
 
-    def joins(self, semiring: Semiring, boxing: Boxing) -> Joins:
+    def joins(self, semiring: Semiring, boxing: Boxing, device_cells: int | None) -> Joins:
         """How tables are joined in boxes."""
         compiled = compiler_pays(boxing.split.cells)
-        return Joins(boxing.split.dims, semiring, self.threads, compiled, self.device_cells)
+        return Joins(boxing.split.dims, semiring, self.threads, compiled, device_cells)
 
 
 class OptimumBounds:
@@ -126,25 +150,27 @@ class OptimumBounds:
         self.lower = max(self.lower, self.given.totals.at_least(lower))
 
     def _in_memory(self, split: Partition, keep: bool, stop: Stop | None) -> Found | None:
-        found = eliminate(
-            self.costs,
-            split,
-            upper=self.cutoff,
-            keep=keep,
-            threads=self.means.threads,
-            compiled=compiler_pays(split.cells),
-            device_cells=self.means.device_cells,
-            stop=stop,
-            workers=self.means.workers(split, self.name),
-        )
+        with self.means.placed(split, MIN_PLUS) as device_cells:
+            found = eliminate(
+                self.costs,
+                split,
+                upper=self.cutoff,
+                keep=keep,
+                threads=self.means.threads,
+                compiled=compiler_pays(split.cells),
+                device_cells=device_cells,
+                stop=stop,
+                workers=self.means.workers(split, self.name),
+            )
         if found is None:
             return None
         states = greedy_states(found, self.costs.dims) if keep and found.feasible else None
         return Found(found.lower, found.feasible, states)
 
     def _on_disk(self, spilling: Spilling, stop: Stop | None) -> Found | None:
-        joins = self.means.joins(MIN_PLUS, spilling.boxing)
-        return least_total(self.costs, spilling, self.cutoff, joins=joins, stop=stop or bool)
+        with self.means.placed(spilling.boxing.split, MIN_PLUS) as device_cells:
+            joins = self.means.joins(MIN_PLUS, spilling.boxing, device_cells)
+            return least_total(self.costs, spilling, self.cutoff, joins=joins, stop=stop or bool)
 
     def _take(self, states: States) -> None:
         """Remember an assignment if it is better than what is known."""
@@ -214,13 +240,15 @@ class SumBounds:
 
     def _bounds(self, split: Partition, stop: Stop | None, spilling: Spilling | None) -> tuple[float, float] | None:
         tables = [BucketTable(s, ordered(t, s)) for t, s in zip(self.tables, split.scopes, strict=False)]
-        if spilling is not None:
-            return log_sum(tables, spilling, joins=self.means.joins(LOG_SUM, spilling.boxing), stop=stop or bool)
         means = self.means
-        workers = means.workers(split, self.name)
-        return log_sum_bounds(
-            tables, split, threads=means.threads, device_cells=means.device_cells, stop=stop, workers=workers
-        )
+        with means.placed(split, LOG_SUM) as device_cells:
+            if spilling is not None:
+                joins = means.joins(LOG_SUM, spilling.boxing, device_cells)
+                return log_sum(tables, spilling, joins=joins, stop=stop or bool)
+            workers = means.workers(split, self.name)
+            return log_sum_bounds(
+                tables, split, threads=means.threads, device_cells=device_cells, stop=stop, workers=workers
+            )
 
     def _energy(self) -> float:
         """Return the energy of the best assignment, rounded upwards."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 import sys
 import threading
@@ -284,15 +285,27 @@ def load_compiler() -> None:
     threading.Thread(target=load, name="bucketflow loads CUDA's compiler").start()
 
 
-def compile_seconds(kernels: Iterable[Kernel]) -> float:
+def compile_seconds(kernels: Iterable[Kernel], enough: float = math.inf) -> float:
     """Predict the seconds until kernels are compiled, without compiling any.
 
     Kernels that this process has loaded, or that CuPy keeps on disk, take no time.
+
+    Parameters
+    ----------
+    kernels : iterable of Kernel
+    enough : float
+        No further kernel is looked at once the seconds exceed this number.
     """
-    missing = {each.code: each.seconds for each in kernels if not each.is_loaded}
-    seconds = [each for code, each in missing.items() if not is_marked(code)]
-    longest = max(seconds, default=0.0)
-    return longest + (sum(seconds) - longest) / len(os.sched_getaffinity(0))
+    known, total, longest, cores = set[str](), 0.0, 0.0, len(os.sched_getaffinity(0))
+    for each in kernels:
+        if each.is_loaded or each.code in known:
+            continue
+        known.add(each.code)
+        if not is_marked(each.code):
+            total, longest = total + each.seconds, max(longest, each.seconds)
+            if longest + (total - longest) / cores > enough:
+                break
+    return longest + (total - longest) / cores
 
 
 def compile_together(kernels: Iterable[Kernel]) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, fields, replace
 from functools import cached_property
+from itertools import chain
 from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
@@ -19,7 +20,7 @@ from ..gpu.arrays import is_device, upload
 from ..gpu.decoding import decode_kernel
 from ..gpu.device_policy import DevicePolicy
 from ..gpu.gather import gather_kernel, pinned
-from ..gpu.kernels import Kernel, compile_seconds, compile_together, cupy
+from ..gpu.kernels import Kernel, compile_together, cupy
 from ..gpu.memory import portable_errors, to_host
 from ..gpu.placement import DeviceBlock, room_for
 from ..gpu.recorded import RecordedSweep
@@ -115,8 +116,8 @@ class DevicePlaces:
         return frozenset(nodes)
 
 
-def compile_seconds_of(steps: Sequence[Step], least_cells: int | None = None, *, decoded: bool = False) -> float:
-    """Predict the seconds until the kernels of a sweep are compiled: 0 if all of them were compiled before.
+def kernels_of(steps: Sequence[Step], least_cells: int | None = None, *, decoded: bool = False) -> Iterator[Kernel]:
+    """Yield the kernels of a sweep, some of them more than once.
 
     Parameters
     ----------
@@ -131,15 +132,17 @@ def compile_seconds_of(steps: Sequence[Step], least_cells: int | None = None, *,
     LongStepError
         If a step has more parts than a launch counts.
     """
-    nodes = DevicePlaces(least_cells).device_nodes(steps)
+    nodes, found = DevicePlaces(least_cells).device_nodes(steps), False
     there = {id(step.lowered): step.lowered for step in steps if step.node in nodes}
-    kernels = [each for lowered in there.values() for each in gpu.step_kernels(lowered)]
-    if kernels and decoded:
+    for each in chain.from_iterable(map(gpu.step_kernels, there.values())):
+        found = True
+        yield each
+    if found and decoded:
         semiring = steps[0].lowered.semiring
-        kernels += [gather_kernel(semiring.itemsize), decode_kernel(semiring)]
+        yield gather_kernel(semiring.itemsize)
+        yield decode_kernel(semiring)
         if len(nodes) < len(steps):
-            kernels.append(small_kernel(semiring))
-    return compile_seconds(kernels)
+            yield small_kernel(semiring)
 
 
 @dataclass(frozen=True)

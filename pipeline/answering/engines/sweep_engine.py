@@ -7,9 +7,10 @@ import time
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property, lru_cache
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from ....tasks.compiler.working_time import working_seconds
+from ....tasks.gpu.cold_kernels import AVOIDED_START
 from ....tasks.gpu.memory import LongStepError
 from ....tasks.steps.light_dataclass import dataclass
 from ....tasks.steps.number_limits import CELL_BYTES
@@ -43,16 +44,6 @@ from .request import QueryRequest
 _ONE_SWEEP_BITS = 30
 # A float holds two to this power.
 _MOST_BITS = 1000
-
-
-@dataclass
-class AvoidedStart:
-    """Seconds that sweeps of this process took on the CPU because the start of a device would have taken longer."""
-
-    seconds: float = 0.0
-
-
-AVOIDED_START: Final = AvoidedStart()
 
 
 class _EndedError(Exception):
@@ -164,7 +155,7 @@ class SweepEngine:
             compiling, why = math.inf, f"the sweep ran on the CPU: {refusal}"
         if not compiling:
             return prepared
-        self.compile_seconds = max(compiling - AVOIDED_START.seconds, 0.0)
+        self.compile_seconds = AVOIDED_START.remaining(compiling)
         if self._searched_seconds.here < all_cells_seconds(plan) + self.compile_seconds:
             try:
                 here = self._planned(request.resources.without_devices())
@@ -174,7 +165,7 @@ class SweepEngine:
             else:
                 self.why_host, self.compile_seconds = why, 0.0
                 return here
-        AVOIDED_START.seconds = max(AVOIDED_START.seconds - compiling, 0.0)
+        AVOIDED_START.pay(compiling)
         return prepared
 
     def _planned(self, resources: Resources) -> Prepared:
@@ -349,7 +340,7 @@ class SweepEngine:
         """
         if not self.request.resources.device_sleeps:
             return 0.0
-        return max(self.request.policy.device_start_seconds - AVOIDED_START.seconds, 0.0)
+        return AVOIDED_START.remaining(self.request.policy.device_start_seconds)
 
     @property
     def _device_rates(self) -> Rates:
@@ -409,7 +400,7 @@ class SweepEngine:
         tree = self._searched(self._device_rates).tree
         planner = planner_of(prepared, UNLIMITED_BYTES).with_options(device=True)
         plan = TreePlanner(prepared.problem, planner.options).of(tree)
-        return max(compile_seconds_of(plan, prepared.problem.semiring, prepared.resources) - AVOIDED_START.seconds, 0.0)
+        return AVOIDED_START.remaining(compile_seconds_of(plan, prepared.problem.semiring, prepared.resources))
 
     def _price_of(self, prepared: Prepared) -> EnginePrice:
         plan = prepared.plan

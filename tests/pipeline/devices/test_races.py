@@ -18,12 +18,13 @@ from bucketflow import BudgetError, Model, Result
 from bucketflow.pipeline.answering.engines import sweep_engine
 from bucketflow.pipeline.answering.engines.engine_options import EnginePrice
 from bucketflow.pipeline.answering.engines.request import QueryRequest
-from bucketflow.pipeline.answering.engines.strategy_policy import TurnLengths
+from bucketflow.pipeline.answering.engines.strategy_policy import StrategyPolicy, TurnLengths
 from bucketflow.pipeline.answering.engines.sweep_engine import AVOIDED_START, SweepEngine
 from bucketflow.pipeline.answering.optimum import Task
 from bucketflow.pipeline.answering.question import Question
 from bucketflow.pipeline.answering.question_sizes import spare_bytes
 from bucketflow.pipeline.answering.sums import DiagramSum
+from bucketflow.pipeline.api import bound as bound_module
 from bucketflow.pipeline.machine.resources import Resources
 from bucketflow.pipeline.options import Options, ProofOptions
 from bucketflow.pipeline.runs import device_slices
@@ -373,13 +374,17 @@ def test_steps_that_no_launch_counts_run_on_the_cores(
         bucketflow.solve(model, "partition", method="dense", gpus=1)
 
 
-@pytest.mark.parametrize("z", [2, 20])
-def test_small_mini_buckets_start_no_device(z: int, asleep: list[str]) -> None:
-    model = grid(6, 6, 4)
+@pytest.mark.parametrize(("z", "start"), [(2, 1.0), (20, 1.0), (20, 1e-9)])
+def test_small_mini_buckets_start_no_device(
+    z: int, start: float, asleep: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Mini-buckets of 20 variables might be large, but the buckets of this model have at most seven."""
+    monkeypatch.setattr(bound_module, "StrategyPolicy", lambda: StrategyPolicy(device_start_seconds=start))
+    model, sleeps = grid(6, 6, 4), start == 1.0
     found, expected = bucketflow.bound(model, z=z, gpus=1), bucketflow.bound(model, z=z)
     assert (found.lower, found.upper) == (expected.lower, expected.upper)
-    assert (asleep == []) == (z == 2)
-    assert any("starting a device" in note for note in found.notes) == (z == 2)
+    assert (asleep == []) == sleeps
+    assert any("starting a device" in note for note in found.notes) == sleeps
 
 
 def test_what_takes_longer_starts_the_device(model: Model, log10: float, asleep: list[str]) -> None:

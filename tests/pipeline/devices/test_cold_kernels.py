@@ -1,0 +1,107 @@
+"""Kernels that are not compiled: what the cores end sooner runs there, and the device gets what takes them longer."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import pytest
+
+import bucketflow
+from bucketflow.tasks.gpu import cold_kernels, kernels
+from bucketflow.tasks.gpu import launch as gpu
+from bucketflow.tasks.gpu.cold_kernels import AVOIDED_START, cores_end_first
+from bucketflow.tasks.gpu.kernels import Kernel
+from tests.device_stand_in import StandIn, device
+from tests.models import grid
+
+COLD = "because this takes less time than compiling the kernels of a device"
+
+
+@pytest.fixture
+def there(monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIn]:
+    with device(monkeypatch) as stand_in:
+        yield stand_in
+
+
+@pytest.fixture
+def seconds(there: StandIn, monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The seconds that each kernel takes until it is compiled, one number; and none was compiled before."""
+    found = [0.0]
+    monkeypatch.setattr(AVOIDED_START, "seconds", 0.0)
+    monkeypatch.setattr(kernels, "is_marked", lambda _: False)
+    monkeypatch.setattr(gpu, "step_kernels", lambda lowered: [Kernel(str(lowered), "step", found[0])])
+    return found
+
+
+def ran_there(stand_in: StandIn) -> list[int]:
+    """Count the steps that run on the device from here on."""
+    steps: list[int] = []
+    stand_in.on_step = lambda: steps.append(1)
+    return steps
+
+
+def test_the_cores_are_chosen_only_if_kernels_are_missing(seconds: list[float]) -> None:
+    free, slow = Kernel("free", "step", 0.0), Kernel("slow", "step", 2.0)
+    assert not cores_end_first([free], cores=0.0)
+    assert cores_end_first([free], cores=0.5, start=1.0)
+    assert cores_end_first([free, slow], cores=1.0)
+    assert not cores_end_first([free, slow], cores=3.0)
+    assert cores_end_first([slow], cores=3.0, device=1.5)
+
+
+def test_seconds_on_the_cores_count_towards_compiling_once(seconds: list[float]) -> None:
+    slow = Kernel("slow", "step", 2.0)
+    AVOIDED_START.seconds = 1.5
+    assert not cores_end_first([slow], cores=1.0)
+    assert AVOIDED_START.seconds == 0.0
+    assert cores_end_first([slow], cores=1.0)
+    with AVOIDED_START.counted(here=False):
+        pass
+    assert AVOIDED_START.seconds == 0.0
+    with AVOIDED_START.counted():
+        pass
+    assert AVOIDED_START.seconds > 0.0
+
+
+def test_no_more_kernels_are_looked_at_than_the_decision_needs(seconds: list[float]) -> None:
+    """Finding the kernels of a step takes longer than a small step."""
+    looked_at: list[int] = []
+
+    def many() -> Iterator[Kernel]:
+        for number in range(100):
+            looked_at.append(number)
+            yield Kernel(str(number), "step", 1.0)
+
+    assert cores_end_first(many(), cores=0.5)
+    assert len(looked_at) == 1
+    assert cold_kernels.compile_seconds(many()) > 1.0
+    assert len(looked_at) == 101
+
+
+@pytest.mark.parametrize("query", ["optimum", "partition"])
+@pytest.mark.parametrize("disk", [False, True])
+def test_small_mini_buckets_do_not_compile(
+    query: str, disk: bool, there: StandIn, seconds: list[float], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    model = grid(6, 6, 4, "cost" if query == "optimum" else "markov")
+    asked = {"memory": "1MB"} if disk else {}
+    expected = bucketflow.bound(model, query, z=7)
+
+    def found() -> bucketflow.Bounds:
+        folder = {"workdir": tmp_path_factory.mktemp("run") / "run"} if disk else {}
+        return bucketflow.bound(model, query, z=7, gpus=1, **asked, **folder)
+
+    steps = ran_there(there)
+    for each, cold in ((0.0, False), (1e3, True), (1e-9, False)):
+        seconds[0] = each
+        steps.clear()
+        bounds = found()
+        assert bounds.lower == pytest.approx(expected.lower, rel=1e-12)
+        assert bounds.upper == pytest.approx(expected.upper, rel=1e-12)
+        assert (steps == []) == cold
+        assert any(COLD in note for note in bounds.notes) == cold
+    assert AVOIDED_START.seconds > 0.0
+    AVOIDED_START.seconds = math.inf
+    seconds[0] = 1e3
+    assert not any(COLD in note for note in found().notes)
