@@ -5,14 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from os import PathLike
 from time import perf_counter
 from typing import Any
 
 from ...cluster.dask_pool import DaskPool
 from ...cluster.memory import peak_rss_bytes
+from ...tasks.gpu.cold_kernels import AVOIDED_START, cores_end_first
+from ...tasks.sweeps.device_sweep import kernels_of
 from ..compiling import counts_compiling
-from ..errors import BudgetError, InternalError, ModelError, checks_keywords
+from ..errors import InternalError, ModelError, checks_keywords
 from ..machine.resources import Resources
 from ..models.dcop import Dcop, with_agents
 from ..models.model import Model
@@ -24,12 +27,12 @@ from ..plans.worker_parts import TASK_SECONDS
 from ..public_names import public
 from ..results.dpop_result import DpopMetrics, DpopResult, DpopStatus
 from ..runs.pools import NOTHING_SENT, DaskPools, not_sent, sent_work, serial_pool
-from ..trees.costs import Rates
+from ..trees.costs import Rates, gpu_rates
 from .agent import constant_of
 from .agent_plan import AgentPlan
 from .network import SimulatedNetwork
 from .pseudo_tree import CHEAPEST, PseudoTree, pseudo_parents
-from .solving import AgentOptions, Planned, Ran, plan_dcop, run_dcop
+from .solving import AgentOptions, Planned, Ran, check_tables_fit, plan_dcop, run_dcop
 
 
 def message_graph(dcop: Dcop, tree: PseudoTree, plans: Mapping[int, AgentPlan], itemsize: int) -> TaskGraph:
@@ -181,35 +184,44 @@ def dpop(
     )
     if not dcop.model.dims:
         raise ModelError("the problem has no variables for agents to own")
-    # a short problem ends before a sleeping device has started
-    planned = _soon_done(dcop, asked, resources) if resources.device_sleeps else None
-    notes: tuple[str, ...] = ()
-    if planned is not None:
+    planned, notes = plan_dcop(dcop, asked, math.inf), list[str]()
+    # a short problem ends before a sleeping device has started, or before its kernels are compiled
+    if why_cores := _why_cores(planned, resources):
         resources = resources.without_devices()
-        notes = ("gpus had no effect: all joins take less time on the CPU than starting a device",)
-    else:
-        planned = plan_dcop(dcop, replace(asked, device=resources.gpu_count > 0), resources.memory_bytes)
+        notes.append(f"gpus had no effect: all joins take less time on the CPU than {why_cores}")
+    elif resources.gpu_count:
+        planned = replace(planned, asked=replace(asked, device=True))
+    check_tables_fit(planned, resources.memory_bytes)
     begun = perf_counter()
     graph = message_graph(dcop, planned.tree, planned.plans, planned.semiring.itemsize)
     why = _why_here(graph, resources)
     with serial_pool(resources) if why else DaskPools(resources, model=dcop.model.title) as pool:
-        ran = run_dcop(planned, pool)
+        with AVOIDED_START.counted(bool(why_cores)):
+            ran = run_dcop(planned, pool)
         dask = sent_work(pool, options) if isinstance(pool, DaskPool) else None
     if resources.distributed and why:
         dask = not_sent(options, why)
-        notes += (NOTHING_SENT,) if options.dask_report else ()
+        notes += [NOTHING_SENT] if options.dask_report else []
     found = _result(planned, ran, {"plan": begun - start, "run": ran.seconds})
     return replace(found, notes=(*found.notes, *notes), dask=dask, graph=graph)
 
 
-def _soon_done(dcop: Dcop, asked: AgentOptions, resources: Resources) -> Planned | None:
-    """Plan for this machine's cores; None where that does not fit, or starting a device may take less."""
-    try:
-        planned = plan_dcop(dcop, asked, resources.host_bytes)
-    except BudgetError:
-        return None
-    seconds = planned.joined_cells / Rates().cells_per_second
-    return None if planned.bounded or seconds > DEVICE_LOADING_SECONDS else planned
+def _why_cores(planned: Planned, resources: Resources) -> str:
+    """Return what a device would have to do while this machine's cores run the agents; an empty text if it is used.
+
+    Each GPU that gets agents as tasks compiles its own kernels, and bounded agents may send their messages often.
+    """
+    sleeps = resources.device_sleeps
+    if resources.asked.gpus is None or planned.bounded or planned.table_bytes > resources.host_bytes:
+        return ""
+    cores, device = (planned.joined_cells / rates.cells_per_second for rates in (Rates(), gpu_rates(planned.semiring)))
+    if sleeps and cores <= DEVICE_LOADING_SECONDS:
+        return "starting a device"
+    if resources.distributed:
+        return ""
+    kernels = chain.from_iterable(kernels_of(plan.steps) for plan in planned.plans.values())
+    start = DEVICE_LOADING_SECONDS if sleeps else 0.0
+    return "compiling the kernels of a device" if cores_end_first(kernels, cores, device, start) else ""
 
 
 def _why_here(graph: TaskGraph, resources: Resources) -> str:

@@ -214,7 +214,7 @@ class Ran:
     seconds: float
 
 
-def plan_dcop(dcop: Dcop, asked: AgentOptions, available_bytes: int) -> Planned:
+def plan_dcop(dcop: Dcop, asked: AgentOptions, available_bytes: float) -> Planned:
     """Plan all agents.
 
     Raises
@@ -237,15 +237,28 @@ def plan_dcop(dcop: Dcop, asked: AgentOptions, available_bytes: int) -> Planned:
             plans = plan_agents(dcop, tree, semiring, fixed=fixed, single=single)
             check_runs(dcop, tree, plans, asked.message_bytes)
     planned = Planned(dcop, asked, tree, plans, semiring, most)
-    if planned.table_bytes > available_bytes:
-        agent = max(plans, key=lambda each: plans[each].message_cells)
-        largest = plans[agent].message_cells * semiring.itemsize
-        raise BudgetError(
-            f"the tables of all agents need {format_bytes(planned.table_bytes)}, of which a message of agent "
-            f"{dcop.agents[agent].name!r} takes {format_bytes(largest)}; {format_bytes(available_bytes)} are free: "
-            f"give --memory, the most bytes of a message, {_narrower(tree)}"
-        )
+    check_tables_fit(planned, available_bytes)
     return planned
+
+
+def check_tables_fit(planned: Planned, available_bytes: float) -> None:
+    """Refuse a plan whose tables do not fit in memory.
+
+    Raises
+    ------
+    BudgetError
+        With both numbers, and the largest message.
+    """
+    if planned.table_bytes <= available_bytes:
+        return
+    plans = planned.plans
+    agent = max(plans, key=lambda each: plans[each].message_cells)
+    largest = plans[agent].message_cells * planned.semiring.itemsize
+    raise BudgetError(
+        f"the tables of all agents need {format_bytes(planned.table_bytes)}, of which a message of agent "
+        f"{planned.dcop.agents[agent].name!r} takes {format_bytes(largest)}; {format_bytes(int(available_bytes))} are "
+        f"free: give --memory, the most bytes of a message, {_narrower(planned.tree)}"
+    )
 
 
 def _narrower(tree: PseudoTree) -> str:

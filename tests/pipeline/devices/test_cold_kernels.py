@@ -8,6 +8,11 @@ from collections.abc import Iterator
 import pytest
 
 import bucketflow
+from bucketflow.pipeline.agents.dpop import _why_cores
+from bucketflow.pipeline.agents.solving import AgentOptions, plan_dcop
+from bucketflow.pipeline.machine.resources import Resources
+from bucketflow.pipeline.models.dcop import with_agents
+from bucketflow.pipeline.options import Options
 from bucketflow.tasks.gpu import cold_kernels, kernels
 from bucketflow.tasks.gpu import launch as gpu
 from bucketflow.tasks.gpu.cold_kernels import AVOIDED_START, cores_end_first
@@ -105,3 +110,27 @@ def test_small_mini_buckets_do_not_compile(
     AVOIDED_START.seconds = math.inf
     seconds[0] = 1e3
     assert not any(COLD in note for note in found().notes)
+
+
+@pytest.mark.parametrize("z", [None, 4])
+def test_agents_whose_joins_are_small_do_not_compile(z: int | None, there: StandIn, seconds: list[float]) -> None:
+    model = grid(6, 6, 4)
+    expected = bucketflow.dpop(model, z=z)
+    steps = ran_there(there)
+    for each, cold in ((0.0, False), (1e3, True), (1e-9, False)):
+        seconds[0] = each
+        steps.clear()
+        found = bucketflow.dpop(model, z=z, gpus=1)
+        assert (found.value, found.bound, found.status) == (expected.value, expected.bound, expected.status)
+        assert (steps == []) == cold
+        assert any("compiling the kernels" in note for note in found.notes) == cold
+    assert AVOIDED_START.seconds > 0.0
+
+
+def test_agents_that_are_tasks_of_devices_use_them(there: StandIn, seconds: list[float]) -> None:
+    """Each GPU has a process of its own, whose kernels are not known here."""
+    seconds[0] = 1e3
+    resources = Resources(Options(gpus=1, tasks="steps"))
+    planned = plan_dcop(with_agents(grid(6, 6, 4)), AgentOptions(), math.inf)
+    assert _why_cores(planned, resources) == ""
+    assert _why_cores(planned, Resources(Options(gpus=1))) == "compiling the kernels of a device"
