@@ -488,37 +488,24 @@ def begin_beside(devices: int) -> list[threading.Thread]:
     return threads
 
 
-class DeviceThreads(ThreadPool):
-    """Runs calls, and graphs of tasks, on the first GPUs of this process; each goes to a device that is free.
+class CallThreads(ThreadPool):
+    """Runs graphs of tasks, and calls too, with some of them at the same time; see :class:`ThreadPool`.
 
-    Parameters
+    Attributes
     ----------
-    devices : int
-    at_a_time : int
-        Calls of a device at the same time: of two, one prepares and reads while the other computes.
-    looked_at : int
-        Number of ready tasks of a graph that are searched for a task near a free device.
+    results_ahead : int
+        Calls of each thread that may be under way, or wait with their results for an earlier call.
     """
 
-    def __init__(self, devices: int, at_a_time: int = 2, looked_at: int = 64) -> None:
-        super().__init__(at_a_time, devices, looked_at)
-        self.devices = devices
-
-    def begin(self, place: int) -> None:
-        """Let the calling thread work on a device from now on."""
-        _HERE.number = place
-        _BEGUN.add(place)
-        cupy = sys.modules.get("cupy")
-        if cupy is not None:
-            cupy.cuda.Device(place).use()
+    results_ahead = _AHEAD
 
     def stream(
         self, function: Callable[..., Any], calls: Iterable[Call], label: LabelOf | None = None
     ) -> Iterator[Any]:
         """Yield results in the order of their calls.
 
-        A device that is slow, or still being started, holds up no other one. The end of the stream does not wait for a
-        device that is still being started; a caller that leaves early waits for the running calls.
+        A place that is slow, or still being started, holds up no other place. The end of the stream does not wait for a
+        place that is still being started; a caller that leaves early waits for the running calls.
         """
         numbers, pending = count(), iter(calls)
         window = deque[Future[Any]]()
@@ -528,7 +515,7 @@ class DeviceThreads(ThreadPool):
                 # limits that hold where the calls are made hold for them
                 window.append(executor.submit(copy_context().run, function, *call))
 
-        executor = ThreadPoolExecutor(self.width, "device", lambda: self.begin(next(numbers) % self.devices))
+        executor = ThreadPoolExecutor(self.width, "call", lambda: self.begin(next(numbers) % self._places))
         finished = False
         try:
             submit()
@@ -546,4 +533,31 @@ class DeviceThreads(ThreadPool):
     def _room(self, window: Iterable[Future[Any]]) -> int:
         """Return how many calls may be submitted beside those in a window."""
         done = [future.done() for future in window]
-        return max(min(_AHEAD * self.width - done.count(False), _WAITING * self.width - len(done)), 0)
+        return max(min(_AHEAD * self.width - done.count(False), self.results_ahead * self.width - len(done)), 0)
+
+
+class DeviceThreads(CallThreads):
+    """Runs calls, and graphs of tasks, on the first GPUs of this process; each goes to a device that is free.
+
+    Parameters
+    ----------
+    devices : int
+    at_a_time : int
+        Calls of a device at the same time: of two, one prepares and reads while the other computes.
+    looked_at : int
+        Number of ready tasks of a graph that are searched for a task near a free device.
+    """
+
+    results_ahead = _WAITING
+
+    def __init__(self, devices: int, at_a_time: int = 2, looked_at: int = 64) -> None:
+        super().__init__(at_a_time, devices, looked_at)
+        self.devices = devices
+
+    def begin(self, place: int) -> None:
+        """Let the calling thread work on a device from now on."""
+        _HERE.number = place
+        _BEGUN.add(place)
+        cupy = sys.modules.get("cupy")
+        if cupy is not None:
+            cupy.cuda.Device(place).use()

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ...cluster.pool import Pool, SerialPool
+from ...cluster.pool import CallThreads
 from ...tasks.compiler.code_cache import compiler_pays
 from ...tasks.compiler.numba_parts import unknown_numba
 from ..api.marginals import in_memory
@@ -97,16 +97,21 @@ def answered_blocks(runner: CaseRunner[B], options: Where) -> Iterator[B]:
     if program is None:
         yield from (runner.completed(runner.dressed(block, None)) for block in blocks)
         return
-    with _pool(chosen, len(blocks)) as pool:
-        shared = pool.put(program)
-        threads = chosen.threads if isinstance(pool, SerialPool) else 1
-        calls = ((shared, runner.local_evidence(block), block.count, threads) for block in blocks)
-        for block, answer in zip(blocks, pool.stream(run_block, calls), strict=True):
-            yield runner.completed(runner.dressed(block, answer))
+    if chosen.distributed and len(blocks) > 1:
+        with DaskPools(chosen) as pool:
+            shared = pool.put(program)
+            calls = ((shared, runner.local_evidence(block), block.count, 1) for block in blocks)
+            for block, answer in zip(blocks, pool.stream(run_block, calls), strict=True):
+                yield runner.completed(runner.dressed(block, answer))
+        return
+    threads = runner.blocks_at_once(chosen, len(blocks))
 
+    def dressed(block: Cases) -> B:
+        answer = run_block(program, runner.local_evidence(block), block.count, chosen.threads // threads)
+        return runner.dressed(block, answer)
 
-def _pool(resources: Resources, blocks: int) -> AbstractContextManager[Pool]:
-    return DaskPools(resources) if resources.distributed and blocks > 1 else serial_pool(resources)
+    with serial_pool(chosen) if threads == 1 else nullcontext(CallThreads(threads)) as pool:
+        yield from map(runner.completed, pool.stream(dressed, ((block,) for block in blocks)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,6 +177,16 @@ class CaseRunner(ABC, Generic[B]):
         if large and all(column.ndim == 1 for column in cases.columns.values()):
             self.program = observing(self.program, free, resources.threads)
         self.size = block_size(self.program, free, 1 if resources.distributed else resources.threads)
+
+    def blocks_at_once(self, resources: Resources, blocks: int) -> int:
+        """Return how many threads answer blocks concurrently: one if a program shares each block among threads."""
+        program = self.program
+        if program is None or program.observed is not None or blocks == 1 or resources.threads == 1:
+            return 1
+        free = max(resources.memory_bytes - program.plan.kept_bytes, 0)
+        # results wait for those of earlier blocks
+        room = free // (CallThreads.results_ahead * program.block_bytes(self.size))
+        return max(1, min(resources.threads, blocks, room))
 
     def local_evidence(self, block: Cases) -> dict[int, Array]:
         """Columns of the variables that are left in the network."""

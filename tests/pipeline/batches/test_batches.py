@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +78,30 @@ def test_blocks_are_cut_by_memory() -> None:
     assert [len(b.log10_evidence) for b in blocks] == [16] * 18 + [12]
     for name in whole:
         assert np.concatenate([b[name] for b in blocks]) == pytest.approx(whole[name], rel=1e-12)
+
+
+def test_threads_answer_blocks_concurrently_as_far_as_memory_allows(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(1)
+    model = named_model("markov", [3] * 12, [Function((i, (i + 3) % 12), rng.random((3, 3))) for i in range(12)])
+    cases = {f"x{v}": rng.integers(-1, 3, 96) for v in (0, 4, 7)}
+    original, together, seen = case_run.run_block, threading.Barrier(3), list[tuple[int, int]]()
+
+    def met(program: Any, evidence: Any, count: int, threads: int) -> Any:
+        if meeting:
+            together.wait(60)
+        seen.append((program.block_bytes(count) + program.plan.kept_bytes, threads))
+        return original(program, evidence, count, threads)
+
+    monkeypatch.setattr(case_run, "run_block", met)
+    with CompiledPolicy.using(block_cells=1):
+        meeting = False
+        alone = bucketflow.compile(model, threads=1).marginals_batch(cases)
+        tight = bucketflow.compile(model, threads=3, memory=2 * seen[0][0]).marginals_batch(cases)
+        meeting = True
+        shared = bucketflow.compile(model, threads=3).marginals_batch(cases)
+    assert [threads for _, threads in seen] == [1] * 6 + [3] * 6 + [1] * 6
+    for name, table in alone.items():
+        assert table.tolist() == tight[name].tolist() == shared[name].tolist()
 
 
 def test_only_cases_with_too_wide_a_range_are_computed_alone(monkeypatch: pytest.MonkeyPatch) -> None:
