@@ -19,7 +19,6 @@ from typing import Any, Final
 
 LIBRARY: Final = "libnvidia-ml.so.1"
 DRIVER: Final = "libcuda.so.1"
-_TEXT_BYTES: Final = 96
 VISIBLE: Final = "CUDA_VISIBLE_DEVICES"
 
 
@@ -76,11 +75,11 @@ def cards() -> list[Card]:
 
 def _card(call: Any, at: int) -> tuple[Card, int]:
     device, minor, memory = handle(), number(), _Memory()
-    uuid, model = create_string_buffer(_TEXT_BYTES), create_string_buffer(_TEXT_BYTES)
+    uuid, model = create_string_buffer(96), create_string_buffer(96)  # the longest texts of NVML
     call("DeviceGetHandleByIndex_v2", number(at), byref(device))
     call("DeviceGetMinorNumber", device, byref(minor))
-    call("DeviceGetUUID", device, uuid, number(_TEXT_BYTES))
-    call("DeviceGetName", device, model, number(_TEXT_BYTES))
+    call("DeviceGetUUID", device, uuid, number(len(uuid)))
+    call("DeviceGetName", device, model, number(len(model)))
     call("DeviceGetMemoryInfo", device, byref(memory))
     return Card(uuid.value.decode(), model.value.decode(), int(memory.free)), int(minor.value)
 

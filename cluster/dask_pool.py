@@ -200,8 +200,6 @@ def fetching(future: Any) -> Future[Any]:
     return asyncio.run_coroutine_threadsafe(client.gather(future, asynchronous=True), client.loop.asyncio_loop)
 
 
-# Priorities of successive tasks of a batch differ by this. Those of two runs differ by at least 1: a million tasks fit.
-_ORDER_STEP = 2.0**-24
 _ANY_SIZE = "1 PiB"
 
 
@@ -443,7 +441,8 @@ class TaskBatch:
         function, args = self._pool.counted_call(function, args, label)
         # a future is a reference too, but cannot be sent
         self._tasks[key] = Task(key, function, *[TaskRef(a.key) if isinstance(a, TaskRef) else a for a in args])
-        self._annotations["priority"][key] = self._priority - self._pool.sent * _ORDER_STEP
+        # the priorities of two runs differ by at least 1: sixteen million tasks fit between
+        self._annotations["priority"][key] = self._priority - self._pool.sent / (1 << 24)
         self._annotations["stage"][key], self._annotations["cells"][key] = label.stage, label.cells
         return TaskRef(key)
 

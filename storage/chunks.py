@@ -127,8 +127,6 @@ _PIECE = 1 << 18
 # Bytes of a piece of contiguous data. Between two pieces a thread waits for the interpreter, up to milliseconds if
 # other threads read too.
 LARGE_PIECE = 1 << 24
-# Bytes from which a checksum is worth a call without the interpreter's lock.
-_ALONE = 1 << 14
 
 
 def path_of(folder: Place, spec: TableSpec, chunk: tuple[int, ...]) -> str | ObjectPath:
@@ -195,8 +193,7 @@ def _extended(value: int, data: NDArray[np.uint8]) -> int:
     """
     import google_crc32c
 
-    alone = lockless_crc32c() if data.nbytes >= _ALONE else None
-    if alone is not None:
+    if (alone := lockless_crc32c()) is not None:
         return int(alone(value, data.ctypes.data, data.nbytes))
     found: int = google_crc32c.extend(value, data if google_crc32c.implementation == "c" else data.tobytes())
     return found

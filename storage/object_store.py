@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from functools import cache, lru_cache
 from io import RawIOBase
+from textwrap import shorten
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from .spec import StoreError
@@ -27,7 +28,6 @@ R = TypeVar("R")
 SCHEMES: Final = ("s3", "gs", "az", "memory")
 # Requests of one process at the same time: a store answers many small requests in the time of one.
 _REQUESTS = 16
-_LONGEST_REASON = 400
 
 
 class StaleObjectError(OSError):
@@ -358,7 +358,7 @@ def _requests(path: ObjectPath) -> Iterator[Any]:
 def _reason(error: Exception) -> str:
     """Return what a library says, on one line; the debugging information below it is left out."""
     text = " ".join(str(error).partition("\n\nDebug source")[0].split())
-    return text if len(text) <= _LONGEST_REASON else text[:_LONGEST_REASON] + "…"
+    return shorten(text, 400, placeholder="…")
 
 
 def _version(meta: Mapping[str, Any]) -> Mapping[str, str]:

@@ -11,6 +11,8 @@ from ..steps.policy import Policy
 INPUT_PART: Final = 12
 # Parts that a box by rows is cut into at once.
 MOST_CUTS: Final = 16
+# Bytes of a chunk of rows at most, and of chunks of an object store that are transferred at the same time.
+MOST_CHUNK_BYTES: Final = 1 << 26
 
 
 @dataclass(frozen=True)
@@ -25,10 +27,8 @@ class BoxPolicy(Policy):
         In boxes of a half, joins that need more room than their inputs are cut again too often.
     device_chunk_part, least_chunk_bytes : int
         Chunks of rows are 1 / this of a task's memory, on the host or on a device, within these bounds.
-    block_cells : int
-        An array is written as rows in blocks of this many cells.
     device_block_cells : int
-        The same where the array is on a device: few launches each.
+        An array of a device is written as rows in blocks of this many cells: few launches each.
     device_boxes : int
         Sparse boxes on a device at a time; each gets an equal part of the device's memory. Several smaller boxes wait
         for the interpreter and for each other's reading threads, so that one at a time is fastest.
@@ -55,7 +55,6 @@ class BoxPolicy(Policy):
     device_input_part: int = 3
     device_chunk_part: int = 16
     least_chunk_bytes: int = 1 << 14
-    block_cells: int = 1 << 16
     device_block_cells: int = 1 << 24
     device_boxes: int = 1
     reading_threads: int = 8

@@ -31,8 +31,6 @@ from .stores import Chunk, ChunkFiles, Key, Loaded, ProcessStore, Written, place
 
 Array = NDArray[Any]
 
-# Lengths of buffers have this many significant bits, so that at most an eighth is wasted.
-_ROUNDED_BITS: Final = 4
 
 BUFFERS = Pinned()
 """Page-locked buffers for chunks of files in this process."""
@@ -315,7 +313,7 @@ def _fetched(
 def _room(memory: Pinned, spec: TableSpec, *, rounded: bool = False) -> Array:
     """Take memory for a chunk, in the chunk's shape; rounded up it serves chunks of other lengths later."""
     nbytes = prod(spec.chunk_shape) * np.dtype(spec.dtype).itemsize
-    step = 1 << max(nbytes.bit_length() - _ROUNDED_BITS, 0)
+    step = 1 << max(nbytes.bit_length() - 4, 0)  # lengths of four significant bits: at most an eighth is wasted
     taken = -(-nbytes // step) * step if rounded else nbytes
     return memory.take(taken)[:nbytes].view(spec.dtype).reshape(spec.chunk_shape)
 

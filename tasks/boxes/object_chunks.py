@@ -20,14 +20,14 @@ from ...storage.files import Place
 from ...storage.object_store import ObjectPath, each
 from ...storage.spec import Receipt, TableSpec
 from ...storage.tables import create_table, delete_table
+from ..steps.number_limits import LARGEST_INT32
+from .box_policy import MOST_CHUNK_BYTES
 from .stores import Chunk, ChunkFiles, Written, place, within
 
 Array = NDArray[Any]
 
-# Bytes of chunks that are on their way at the same time: enough for many small requests, and little beside a task.
-_TOGETHER_BYTES: Final = 1 << 26
-# No longer array is one Blosc frame.
-_LONGEST_FRAME: Final = (1 << 31) - (1 << 10)
+# No longer array is one Blosc frame: the frame's header is part of the 2 GiB.
+_LONGEST_FRAME: Final = LARGEST_INT32 - 16
 
 _created = set[ObjectPath]()
 """Tables whose metadata this process put."""
@@ -108,5 +108,5 @@ def stored(spec: TableSpec) -> TableSpec:
 def _together(spec: TableSpec, parts: Collection[Any]) -> Iterator[list[Any]]:
     """Cut what is read or written into groups that travel together."""
     listed = list(parts)
-    count = max(1, _TOGETHER_BYTES // max(1, prod(spec.chunk_shape) * np.dtype(spec.dtype).itemsize))
+    count = max(1, MOST_CHUNK_BYTES // max(1, prod(spec.chunk_shape) * np.dtype(spec.dtype).itemsize))
     yield from (listed[start : start + count] for start in range(0, len(listed), count))

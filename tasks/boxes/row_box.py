@@ -26,34 +26,24 @@ from ..rows.keys import Keys
 from ..rows.memory_account import MemoryAccount, RowsNoRoomError, possible
 from ..rows.ordering import Ranges, concatenated, forget_layouts, part_of, put_back, shifted
 from ..rows.relation import Relation, Table, empty
-from ..steps.caches import Memo
+from ..steps.caches import REMEMBERED, Memo
 from ..steps.light_dataclass import dataclass
 from ..steps.semiring import LOG_SUM, Semiring
 from ..steps.step import Step, make_step
 from ..sweeps.sweep import Algebra
 from .box import new_receipt
-from .box_policy import INPUT_PART, BoxPolicy
+from .box_policy import INPUT_PART, MOST_CHUNK_BYTES, BoxPolicy
 from .device_stores import BufferedFiles
 from .sorted_runs import RowRun, blocks_of, keys_name, values_name
 from .stores import ChunkFiles, Key, Store
 
-# Memory factor of the tables that a box of the host has read.
-_INPUT_COPIES: Final = 2
-# Chunks of rows are 1 / this of a task's memory, on the host or on a device, within these bounds.
+# Chunks of rows are 1 / this of a task's memory on the host.
 _CHUNK_PART: Final = 64
-_MOST_CHUNK_BYTES: Final = 1 << 26
 
 T = TypeVar("T")
 R = TypeVar("R")
 Path = tuple[int, ...]
 """A box: which part of the whole step it is, which part of that, and so on."""
-
-# Bytes of a compressed chunk of keys per byte of overhead.
-_KEY_BYTES_OF_A_HEADER: Final = 128
-
-
-# Lowered steps that are cached for the boxes of a step, one for each size of a box. Few sizes are in use at a time.
-_CACHED_STEPS: Final = 16
 
 
 # One thread at a time copies what boxes share to a device.
@@ -162,7 +152,7 @@ class RowBoxes(Generic[T]):
 
     @cached_property
     def _lowered(self) -> Memo[Step]:
-        return Memo(_CACHED_STEPS)
+        return Memo(REMEMBERED)  # one for each size of a box, of which few are in use at a time
 
     def step_of(self, sizes: tuple[int, ...]) -> Step:
         """Return the step for the sizes of a box: most boxes of a step are of the same ones."""
@@ -321,8 +311,8 @@ class _Box(Generic[T]):
                 read += nbytes
             tables[node] = boxes.algebra.within(table, axes, ranges) if node in held else table
             del table
-        # on a device, rows that were read are changed in place, and copies of parts are gone before the join
-        room = MemoryAccount(boxes.nbytes - (read if boxes.device else _INPUT_COPIES * read))
+        # the host copies the rows that it reads; a device changes them in place, and has no copies of parts left
+        room = MemoryAccount(boxes.nbytes - (read if boxes.device else 2 * read))
         sizes = sizes_within(boxes.sizes, ranges)
         step = boxes.step_of(sizes)
         made = boxes.algebra.resized(sizes).in_room(room).step(step, [tables[i] for i in step.inputs], threads)
@@ -406,7 +396,7 @@ def chunk_bytes(nbytes: int, *, device: bool) -> int:
     """Return the size of chunks for a task's memory limit."""
     policy = BoxPolicy.current()
     part = policy.device_chunk_part if device else _CHUNK_PART
-    return min(max(nbytes // part, policy.least_chunk_bytes), _MOST_CHUNK_BYTES)
+    return min(max(nbytes // part, policy.least_chunk_bytes), MOST_CHUNK_BYTES)
 
 
 def even_chunks(rows: int, most: int) -> int:
@@ -419,7 +409,8 @@ def most_stored_bytes(rows: int, keys: Keys, itemsize: int) -> int:
     """Return the maximum bytes of ``rows`` rows in chunk files, for any number of runs."""
     key_bytes = 8 * keys.n_words
     filled = rows + rows // max(1, BoxPolicy.current().least_chunk_bytes // (key_bytes + itemsize))
-    return filled * (key_bytes + itemsize) + filled * key_bytes // _KEY_BYTES_OF_A_HEADER
+    # compressed keys that do not become smaller have headers besides: a byte for each 128 at most
+    return filled * (key_bytes + itemsize) + filled * key_bytes // 128
 
 
 def stored_run(

@@ -22,7 +22,7 @@ from ..gpu import arrays
 from ..rows.keys import Keys, Words
 from ..rows.numpy_rows import comparable
 from ..rows.ordering import KeysWithin, Ranges, chosen_rows, concatenated, next_inside
-from ..rows.relation import Dense, Relation, from_dense
+from ..rows.relation import BLOCK_CELLS, Dense, Relation, from_dense
 from ..rows.row_backend import backend_of
 from ..steps.light_dataclass import dataclass
 from ..steps.semiring import Semiring
@@ -309,7 +309,6 @@ def blocks_of(table: Dense | Relation, semiring: Semiring) -> Iterator[Relation]
     if isinstance(table, Relation):
         yield table
         return
-    policy = BoxPolicy.current()
-    block = policy.device_block_cells if arrays.is_device(table.values) else policy.block_cells
+    block = BoxPolicy.current().device_block_cells if arrays.is_device(table.values) else BLOCK_CELLS
     for start in range(0, len(table), block):
         yield from_dense(table, semiring, slice(start, start + block))

@@ -18,14 +18,12 @@ from typing import Any, Final
 
 #: The line that toulbar2's search prints when it is complete.
 COMPLETE: Final = "bucketflow: complete"
-# Option of ``prctl`` on Linux: the signal that this process receives when its parent ends.
-_SIGNAL_OF_PARENTS_DEATH: Final = 1
 
 
 def main() -> None:
     """Run the program of the standard input's job; the first line says that this process may be suspended."""
     if sys.platform == "linux":  # even a suspended process ends with its parent
-        ctypes.CDLL(None).prctl(_SIGNAL_OF_PARENTS_DEATH, signal.SIGKILL)
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
     print(flush=True)
     job = pickle.load(sys.stdin.buffer)
     resource.setrlimit(resource.RLIMIT_AS, (job["memory_bytes"],) * 2)

@@ -31,7 +31,7 @@ class CodeOnly:
 #: compiler's lock reads and changes it.
 _running: list[bool] = []
 #: The thread that compiles them.
-_thread = 0
+_thread: int | None = None
 _compile: Callable[..., Any] = Dispatcher.compile
 
 #: Body-only code of functions of other packages, by dispatcher and types of arguments.

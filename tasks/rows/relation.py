@@ -17,7 +17,8 @@ from ..steps.semiring import Semiring
 from .keys import Keys, Words
 from .row_backend import backend_of
 
-_BLOCK_CELLS: Final = 1 << 16
+BLOCK_CELLS: Final = 1 << 16
+"""Cells of an array of the host that become rows together: they stay in a cache, and take little memory."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,10 +84,9 @@ def empty(keys: Keys, like: Any) -> Relation:
 
 def from_dense(table: Dense, semiring: Semiring, part: slice = slice(None)) -> Relation:
     """Return the rows of a dense table, or of a part of its cells."""
-    if type(table.values) is np.ndarray and part == slice(None) and len(table) > _BLOCK_CELLS:
-        # in blocks that stay in a cache, which take little memory besides
-        starts = range(0, len(table), _BLOCK_CELLS)
-        blocks = [from_dense(table, semiring, slice(start, start + _BLOCK_CELLS)) for start in starts]
+    if type(table.values) is np.ndarray and part == slice(None) and len(table) > BLOCK_CELLS:
+        starts = range(0, len(table), BLOCK_CELLS)
+        blocks = [from_dense(table, semiring, slice(start, start + BLOCK_CELLS)) for start in starts]
         words = np.concatenate([block.words for block in blocks])
         return Relation(table.keys, words, np.concatenate([block.values for block in blocks]))
     arrays, keys = backend_of(table.values).arrays, table.keys

@@ -70,9 +70,6 @@ def total(flat: Any, place: Any) -> float:
     return cost
 
 
-_UNIT = 1.0 / (1 << 31)
-
-
 @njit(cache=True, nogil=True, makes_arrays=True)
 def costs_of_values(flat: Any, place: Any) -> Any:
     """For each value of each variable, the cost of the variable with it while the other variables stay."""
@@ -125,7 +122,7 @@ def anneal(flat: Any, place: Any, values: Any, hot: float, cold: float, most_wor
             a = draw(place.random, d - 1)
             a += a >= place.states[x]
             more = values[begin + a] - values[begin + place.states[x]]
-            if more <= 0 or draw(place.random, 1 << 31) * _UNIT < math.exp(-more / temperature):
+            if more <= 0 or draw(place.random, 1 << 31) / (1 << 31) < math.exp(-more / temperature):
                 work += _move(flat, place, values, x, a)
         work += 2048
     return work

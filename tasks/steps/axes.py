@@ -11,6 +11,7 @@ first, and the other two, always neighbours in the same order, are one axis of s
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Final
 
@@ -134,7 +135,7 @@ def _strides(scope: Sequence[int], sizes: Mapping[int, int]) -> dict[int, int]:
 
 # Sets of small numbers, as of variables or axes, as the bits of integers.
 
-_HASHED: Final = 1 << 61
+_HASHED: Final = sys.hash_info.modulus
 # Bit sets from here on are shifted before their bits are taken one by one: each step copies a whole set, and the
 # numbers of a large set that is sparse are often near each other.
 _WIDE: Final = 1 << 1024

@@ -227,8 +227,8 @@ def test_compressed_chunks_are_the_same_whenever_they_are_made() -> None:
 def test_checksums_are_the_same_however_they_are_called(alone: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if not alone:
         monkeypatch.setattr(chunks, "lockless_crc32c", lambda: None)
-    data = np.random.default_rng(0).integers(0, 256, 3 * chunks._ALONE).astype(np.uint8)
-    for cells in (0, 1, 9, chunks._ALONE - 1, chunks._ALONE, len(data)):
+    data = np.random.default_rng(0).integers(0, 256, 3 << 14).astype(np.uint8)
+    for cells in (0, 1, 9, (1 << 14) - 1, 1 << 14, len(data)):
         value = chunks._extended(0, data[:cells])
         assert value == google_crc32c.value(data[:cells].tobytes())
         assert chunks._extended(value, data[cells:]) == google_crc32c.value(data.tobytes())

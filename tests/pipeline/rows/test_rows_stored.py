@@ -27,6 +27,7 @@ from bucketflow.pipeline.runs import row_ledger as rows_on_disk
 from bucketflow.pipeline.runs.row_ledger import Split, counted_boxes, sample_of_rows, split
 from bucketflow.pipeline.runs.row_sweep import RowTables
 from bucketflow.storage import ledger
+from bucketflow.tasks.boxes import sorted_runs
 from bucketflow.tasks.boxes.box_policy import BoxPolicy
 from bucketflow.tasks.boxes.row_box import RowBoxes, even_chunks, known_run, run_row_box
 from bucketflow.tasks.rows.host import HostRows
@@ -189,9 +190,10 @@ def test_counts(cut: None, model: Model) -> None:
 
 
 @pytest.mark.parametrize("query", ["optimum", "partition", "count"])
-def test_every_table_is_stored_and_read_again(query: Any, in_force: InForce) -> None:
+def test_every_table_is_stored_and_read_again(query: Any, in_force: InForce, monkeypatch: pytest.MonkeyPatch) -> None:
     """Arrays of all cells among them: what is mostly possible takes fewer bytes so."""
-    in_force(BoxPolicy, large_part=1 << 60, block_cells=100)
+    in_force(BoxPolicy, large_part=1 << 60)
+    monkeypatch.setattr(sorted_runs, "BLOCK_CELLS", 100)
     model = dense_ring("markov" if query == "partition" else "cost")
     names = [*model.names]
     rng = np.random.default_rng(0)
