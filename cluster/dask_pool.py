@@ -13,7 +13,7 @@ from concurrent.futures import Future, wait
 from contextlib import contextmanager, suppress
 from itertools import islice
 from queue import Empty, SimpleQueue
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from weakref import WeakSet
 
 from .address import (
@@ -27,7 +27,9 @@ from .address import (
 )
 from .logs import log_on_workers
 from .pool import Call, LabelOf, Node, ReadyTasks, TaskLabel, in_a_row
-from .worker_facts import Admission
+
+if TYPE_CHECKING:
+    from .worker_facts import Admission
 
 # One topic for all runs: the scheduler keeps a bounded number of events of each topic.
 _TOPIC: Final = "bucketflow-cells"

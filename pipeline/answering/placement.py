@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Final
 from ...cluster.dask_pool import DaskPool
 from ...cluster.driver import leave_slot
 from ...cluster.pool import DeviceThreads, Pool, ThreadPool, begun_devices
-from ...cluster.worker_facts import UnfitWorkersError, largest_worker
 from ...storage.files import Place, free_bytes
 from ...storage.locks import scratch_folder
 from ...tasks.gpu.memory import is_short
@@ -175,6 +174,8 @@ def verify_workers_memory(plan: Plan, resources: Resources, stored: bool) -> Non
         return
     if asked.memory is None and not stored:
         return  # the plan was made for the smallest worker
+    from ...cluster.worker_facts import UnfitWorkersError, largest_worker
+
     needed = task_bytes_of(plan, resources) if stored or asked.memory is None else parse_size(asked.memory)
     if resources.workers and needed > (largest := largest_worker(resources.workers)).most_task_bytes:
         again = "repeat the query" if asked.folder is None or not stored else f"bucketflow resume {asked.folder}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,13 +15,14 @@ from ..preprocessing.preprocess import fixed_value
 from ..queries.beliefs import Beliefs, place
 from ..queries.expansion import dressed
 from ..results.posteriors import Marginals
-from ..runs.box_answers import ends
-from ..runs.dense_boxes import BoxRun, opened_boxes
 from ..runs.parts import sweep_parts
 from ..runs.run import TABLES, Run
 from ..runs.slices import sweep_beliefs, whole_beliefs
 from ..trees.tree import Target
 from .question import Question
+
+if TYPE_CHECKING:
+    from ..runs.dense_boxes import BoxRun
 
 # The answer of a propagation in boxes: the sum of the results of all boxes.
 
@@ -38,6 +39,8 @@ def propagated(boxes: BoxRun[Any]) -> Beliefs:
 
 def _beliefs(boxes: BoxRun[Any]) -> Beliefs:
     """Add up what the boxes have found."""
+    from ..runs.box_answers import ends
+
     arithmetic = boxes.run.arithmetic
     total = arithmetic.joined(arithmetic.total(roots) for _, roots in ends(boxes))
     if total is None:
@@ -91,6 +94,8 @@ def _swept(run: Run[Any]) -> Beliefs:
         with opened_row_tables(run, TABLES, keep=run.kept_bytes is not None) as tables:
             return whole_beliefs(run.arithmetic, plan, tables.outputs())
     if plan.spill:
+        from ..runs.dense_boxes import opened_boxes
+
         with opened_boxes(run, TABLES, keep=run.kept_bytes is not None) as boxes:
             return propagated(boxes)
     if plan.parts or run.devices > 1 or (run.by_steps and plan.slices == 1):

@@ -300,7 +300,11 @@ def ended() -> None:
     """Say nothing of Ctrl-C any more, as all is said; the interpreter takes some hundredths of a second to end.
 
     The next one ends the process. A handler that was set by others, or a signal that is ignored, stays as it is.
+
+    All objects are taken from the garbage collector. Otherwise the interpreter would search them for cycles several
+    times before it ends, a fifth of the time of a small question; the system frees their memory in any case.
     """
+    gc.freeze()
     if signal.getsignal(signal.SIGINT) == signal.default_int_handler:
         signal.signal(signal.SIGINT, lambda number, _: signal.signal(number, signal.SIG_DFL))
 

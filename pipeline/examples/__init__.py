@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from os import PathLike, fspath
 from os.path import exists
 from pathlib import Path
 
+from ...tasks.steps.light_dataclass import dataclass
 from ..errors import ModelError, meant
 from ..local_paths import local_path
 from ..public_names import public

@@ -168,7 +168,7 @@ class WeightedClauses:
         starts, lengths = self.starts + first, self.ends - self.starts - first
         found: list[Function | None] = [None] * self.count
         block = FormatPolicy.current().token_block_bytes
-        for length in np.unique(lengths).tolist():
+        for length in np.flatnonzero(np.bincount(lengths)).tolist():
             every = np.flatnonzero(lengths == length)
             for first_of in range(0, len(every), block):
                 check_deadline()

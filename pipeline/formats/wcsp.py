@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import chain, pairwise, product
 from math import prod
 from typing import Any, Final
@@ -15,6 +15,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from ...tasks.steps.light_dataclass import dataclass
 from ...tasks.steps.number_limits import CELL_BYTES, LARGEST_INT32
 from ..errors import BudgetError, FormatError, ModelError, printable, shorten
 from ..models.checks import fitting
@@ -202,7 +203,7 @@ class TableBuilder:
         own = (array[full] for array in (scopes, sizes, defaults, places, costs))
         _put(found, which[full], self._dense(*own))
         kinds = np.searchsorted(_STATE_LIMITS, sizes.max(axis=1))
-        for kind in np.unique(kinds[rare]).tolist():
+        for kind in sorted(set(kinds[rare].tolist())):
             some = ~dense & ~bad & (kinds == kind)
             rows, values = states[some].astype(state_dtype([int(sizes[kinds == kind].max())])), costs[some]
             self._take(rows.nbytes + values.nbytes, values.size)

@@ -161,7 +161,7 @@ def _row_support(rows: NDArray[Any], domains: Domains) -> Domains:
     if not domains:
         return [np.zeros(1, dtype=np.intp)] if len(rows) else []
     inside = rows_within(rows, domains)
-    return [np.unique(rows[inside, column]).astype(np.intp) for column in range(len(domains))]
+    return [np.flatnonzero(np.bincount(rows[inside, column])) for column in range(len(domains))]
 
 
 def _excludes_few(rows: int, sizes: Sequence[int]) -> bool:

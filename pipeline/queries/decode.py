@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...tasks.gpu.arrays import is_device
 from ...tasks.rows.relation import Dense, Relation, Table, to_dense
 from ...tasks.steps.light_dataclass import dataclass
 from ...tasks.steps.semiring import Semiring
@@ -101,14 +102,16 @@ def begin_decode(
     callable
         Finishes the decoding.
     """
-    from ...tasks.gpu.decoding import begin_there, decodes
-
     best = [step for step in steps if step.lowered.semiring.name == semiring.name]
     if len(best) < len(steps):
         steps, tables = best, {i: tables[i] for step in best for i in step.inputs}
-    if decodes(tables, semiring):
-        best_of = partial(_best_of, tables=tables, sizes=sizes, semiring=semiring, assignment=assignment)
-        return begin_there(steps, tables, sizes, semiring, assignment, partial(best_of, compiled=compiled, room=room))
+    if any(map(is_device, tables.values())):
+        from ...tasks.gpu.decoding import begin_there, decodes
+
+        if decodes(tables, semiring):
+            best_of = partial(_best_of, tables=tables, sizes=sizes, semiring=semiring, assignment=assignment)
+            best_of = partial(best_of, compiled=compiled, room=room)
+            return begin_there(steps, tables, sizes, semiring, assignment, best_of)
 
     def end() -> None:
         near = _near(tables)

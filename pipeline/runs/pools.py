@@ -5,23 +5,23 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from ...cluster.address import ClusterError, ClusterLostError, WorkersDiedError, verify_listening
 from ...cluster.dask_pool import Begin, DaskPool
 from ...cluster.pool import Pool, SerialPool
-from ...cluster.worker_facts import Admission, UnfitWorkersError
-from ...storage import ledger
 from ...storage.files import Place
 from ...storage.spec import disk_full
-from ...storage.tables import create_group, drop_damaged_tables
 from ...tasks.sweeps.program import pick
 from ..errors import BucketflowError, BudgetError, StoppedError, format_bytes, size_option
 from ..machine.resources import Resources
 from ..options import Options
 from ..results.proof import DaskWork
+
+if TYPE_CHECKING:
+    from ...cluster.worker_facts import UnfitWorkersError
 
 
 class DaskPools(AbstractContextManager[Pool]):
@@ -84,6 +84,8 @@ class DaskPools(AbstractContextManager[Pool]):
     def _entered(self) -> DaskPool:
         from uuid import uuid4
 
+        from ...cluster.worker_facts import Admission
+
         try:
             client, key = self._opened.__enter__(), uuid4().hex[:8]
             asked = self._resources.asked
@@ -108,6 +110,8 @@ class DaskPools(AbstractContextManager[Pool]):
 
     def _explained(self, error: ClusterError) -> BucketflowError:
         """Return the error that says how to go on."""
+        from ...cluster.worker_facts import UnfitWorkersError
+
         folder = self._resources.asked.folder
         again = "repeat the query" if folder is None else f"continue with: bucketflow resume {folder}"
         if isinstance(error, UnfitWorkersError):
@@ -215,7 +219,9 @@ def open_tables(pool: Pool, folder: Place, attributes: Mapping[str, Any]) -> Non
     DiskFullError
         If no space is left.
     """
+    from ...storage import ledger
     from ...storage.run_folder import sweep_partial_files
+    from ...storage.tables import create_group, drop_damaged_tables
 
     create_group(folder, attributes)
     ledger.folder_of(folder).mkdir(parents=True, exist_ok=True)

@@ -15,13 +15,8 @@ from numpy.typing import NDArray
 
 from ...cluster.dask_pool import DaskPool
 from ...cluster.pool import Call, DeviceThreads, LabelOf, TaskLabel, present_device
-from ...storage import ledger
-from ...storage.chunks import read_chunk, write_chunk
 from ...storage.files import Place
 from ...storage.spec import ChunkLostError, Receipt, TableSpec
-from ...storage.tables import create_table
-from ...tasks.boxes.receipts import Receipts
-from ...tasks.boxes.stores import ChunkFiles
 from ...tasks.compiler.code_cache import compiler_pays
 from ...tasks.steps.light_dataclass import dataclass
 from ...tasks.sweeps.program import Program
@@ -241,6 +236,8 @@ def store_group(
 
 def receipt_of(slices: Slices[Any], number: int, find: Callable[[], GroupResult]) -> Receipt:
     """Return the receipt of a group from the ledger, or a new receipt of a new result."""
+    from ...storage import ledger
+    from ...storage.chunks import write_chunk
     from ...tasks.boxes.box import new_receipt, told_steps
 
     assert slices.folder is not None
@@ -263,6 +260,8 @@ def receipt_of(slices: Slices[Any], number: int, find: Callable[[], GroupResult]
 
 def stored_group(slices: Slices[Any], receipt: Receipt) -> GroupResult:
     """Read what a group found."""
+    from ...storage.chunks import read_chunk
+
     assert slices.folder is not None
     totals = receipt.value["totals"]
     if not slices.results or slices.arithmetic.joined(totals) is None:
@@ -305,6 +304,8 @@ def sweep_groups(run: Run[Any], slices: Slices[Any], sent: Any = None) -> Iterat
     finally:
         slices.program.shared.clear()
     if slices.folder is not None:
+        from ...storage import ledger
+
         ledger.sync(slices.folder)
 
 
@@ -345,6 +346,8 @@ def group_totals(
     finally:
         slices.program.shared.clear()
     if slices.folder is not None:
+        from ...storage import ledger
+
         ledger.sync(slices.folder)
 
 
@@ -372,6 +375,10 @@ def _on_table(run: Run[Any]) -> OnTable | None:
 
 def _receipts(run: Run[Any], slices: Slices[Any]) -> dict[int, Receipt]:
     """Open the tables of a run directory; return the receipts of the groups whose beliefs are undamaged."""
+    from ...storage.tables import create_table
+    from ...tasks.boxes.receipts import Receipts
+    from ...tasks.boxes.stores import ChunkFiles
+
     assert slices.folder is not None
     open_tables(run.pool, slices.folder, run.told)
     specs = {slices.table.name: slices.table} if slices.results else {}

@@ -12,7 +12,6 @@ import re
 import sys
 from contextlib import suppress
 from functools import cache
-from hashlib import blake2b
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
@@ -46,12 +45,16 @@ def _folder() -> Path | None:
 
 
 def _name(source: str) -> str:
+    from hashlib import blake2b
+
     return blake2b(source.encode(), key=_platform(_cupy_version()).encode()[:64], digest_size=16).hexdigest()
 
 
 @cache
 def _platform(version: str) -> str:
     """Return a digest of what machine code depends on besides its source: CuPy, the driver, the models of GPUs."""
+    from hashlib import blake2b
+
     found = [version]
     for path in (_DRIVER / "version", *sorted(_DRIVER.glob("gpus/*/information"))):
         with suppress(OSError):

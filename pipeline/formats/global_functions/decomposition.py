@@ -6,13 +6,14 @@ A cost network nested in another one, with a total between two bounds, is decomp
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import accumulate, combinations, count, islice
 from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ....tasks.steps.light_dataclass import dataclass
 from ...errors import BudgetError
 from ...models.function import FORBIDDEN, Function, dense_function, greatest_costs, least_costs
 from ..format_policy import OBJECT_BYTES, FormatPolicy

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import product
 from pathlib import Path
 
 from ....tasks.steps.light_dataclass import dataclass
@@ -29,28 +30,30 @@ class Unread:
 
 
 # By how a file begins, as no text does.
-_PACKED = (
-    (re.compile(rb"PK\x03\x04"), "a zip archive"),
-    (re.compile(rb"BZh[1-9](?:1AY&SY|\x17rE8P)"), "a bzip2 archive"),
-    (re.compile(rb"\x28\xb5\x2f\xfd"), "a Zstandard archive"),
-    (re.compile(rb"7z\xbc\xaf\x27\x1c"), "a 7z archive"),
-    (re.compile(rb"Rar!\x1a\x07"), "a RAR archive"),
-    (re.compile(rb"\x04\x22\x4d\x18"), "an LZ4 archive"),
-    (re.compile(rb"\x1f\x9d"), "a file of compress (.Z)"),
-    (re.compile(rb"\x5d\x00\x00"), "an lzma file inside another"),
-    (re.compile(rb"\x1f\x8b"), "a gzip file inside another"),
-    (re.compile(rb"\xfd7zXZ"), "an xz file inside another"),
-    (re.compile(rb"(?s:.{257})ustar"), "a tar archive"),
-)
-_BINARY = (
-    (re.compile(rb"RD[XA][0-9]\n|X\n\x00\x00"), Unread("an R data file", _BY_R)),
-    (re.compile(rb"\x89HDF"), Unread("an HDF5 file", _TABLES)),
-    (re.compile(rb"SQLite format 3"), Unread("an SQLite database", _TABLES)),
-    (re.compile(rb"\x93NUMPY"), Unread("a NumPy array", "make a model with bucketflow.Model.build")),
-    (re.compile(rb"\x80[\x02-\x05]"), Unread("a Python pickle", "save its model in a format of text")),
-    (re.compile(rb"%PDF-"), Unread("a PDF document", _TABLES)),
-    (re.compile(rb"\xff\xfe|\xfe\xff"), Unread("UTF-16 text", "save it as UTF-8")),
-)
+_PACKED = {
+    "a zip archive": (b"PK\x03\x04",),
+    "a bzip2 archive": tuple(b"BZh%d%s" % each for each in product(range(1, 10), (b"1AY&SY", b"\x17rE8P"))),
+    "a Zstandard archive": (b"\x28\xb5\x2f\xfd",),
+    "a 7z archive": (b"7z\xbc\xaf\x27\x1c",),
+    "a RAR archive": (b"Rar!\x1a\x07",),
+    "an LZ4 archive": (b"\x04\x22\x4d\x18",),
+    "a file of compress (.Z)": (b"\x1f\x9d",),
+    "an lzma file inside another": (b"\x5d\x00\x00",),
+    "a gzip file inside another": (b"\x1f\x8b",),
+    "an xz file inside another": (b"\xfd7zXZ",),
+}
+_BINARY = {
+    Unread("an R data file", _BY_R): (
+        *(b"RD%s%d\n" % each for each in product((b"X", b"A"), range(10))),
+        b"X\n\x00\x00",
+    ),
+    Unread("an HDF5 file", _TABLES): (b"\x89HDF",),
+    Unread("an SQLite database", _TABLES): (b"SQLite format 3",),
+    Unread("a NumPy array", "make a model with bucketflow.Model.build"): (b"\x93NUMPY",),
+    Unread("a Python pickle", "save its model in a format of text"): tuple(b"\x80%c" % each for each in b"\2\3\4\5"),
+    Unread("a PDF document", _TABLES): (b"%PDF-",),
+    Unread("UTF-16 text", "save it as UTF-8"): (b"\xff\xfe", b"\xfe\xff"),
+}
 _ARCHIVES = {
     **dict.fromkeys((".zip", ".jar"), "a zip archive"),
     **dict.fromkeys((".bz2", ".tbz", ".tbz2"), "a bzip2 archive"),
@@ -93,16 +96,16 @@ _BESIDE = {
     **dict.fromkeys((".pr", ".mar", ".mpe", ".mmap", ".sol"), "an answer, not a model"),
     ".ub": "an upper bound, which goes with a model, as --upper-bound",
 }
-# Content that is recognised regardless of the name,
-_SURE = ((re.compile(r"\s*<(?s:.*<)?(?:ANALYSISNOTEBOOK|BNMODEL)[\s>]"), _BY_SUFFIX[".xbn"]),)
+# Expressions for content that is recognised regardless of the name,
+_SURE = ((r"\s*<(?s:.*<)?(?:ANALYSISNOTEBOOK|BNMODEL)[\s>]", _BY_SUFFIX[".xbn"]),)
 # and where its name says nothing.
 _MINIZINC = r"(?:array\s*\[[^\]\n]*\]\s*of\s+)?(?:var|int|par)\b[^;\n]*:|(?:predicate|constraint|include)\s"
 _LIKELY = (
-    (re.compile(r"(?:\s|\*[^\n]*\n)*+NAME\b[^\n]*\n(?:\*[^\n]*\n)*(?:OBJSENSE|ROWS)"), _BY_SUFFIX[".mps"]),
-    (re.compile(r"(?:\s|c[^\n]*\n)*+p[ \t]+(?:edge|col|tw|sp|max|min|asn|td|htd)\s"), _BY_SUFFIX[".col"]),
-    (re.compile(r"(?:\s|;[^\n]*\n)*+\((?:set-logic|declare-fun|declare-const|assert)\b"), _BY_SUFFIX[".smt2"]),
-    (re.compile(rf"(?:\s|%[^\n]*\n)*+(?:{_MINIZINC})"), _BY_SUFFIX[".mzn"]),
-    (re.compile(r"(?:\s|//[^\n]*\n)*+(?:import\s[\w.]+;|(?:type|interface|system)\s+\w+\s)"), _BY_SUFFIX[".o3prm"]),
+    (r"(?:\s|\*[^\n]*\n)*+NAME\b[^\n]*\n(?:\*[^\n]*\n)*(?:OBJSENSE|ROWS)", _BY_SUFFIX[".mps"]),
+    (r"(?:\s|c[^\n]*\n)*+p[ \t]+(?:edge|col|tw|sp|max|min|asn|td|htd)\s", _BY_SUFFIX[".col"]),
+    (r"(?:\s|;[^\n]*\n)*+\((?:set-logic|declare-fun|declare-const|assert)\b", _BY_SUFFIX[".smt2"]),
+    (rf"(?:\s|%[^\n]*\n)*+(?:{_MINIZINC})", _BY_SUFFIX[".mzn"]),
+    (r"(?:\s|//[^\n]*\n)*+(?:import\s[\w.]+;|(?:type|interface|system)\s+\w+\s)", _BY_SUFFIX[".o3prm"]),
 )
 
 
@@ -110,10 +113,12 @@ def packed_or_binary(data: bytearray, name: str) -> str | None:
     """Return a description of a file without text; None if it may be text."""
     suffix = Path(name).suffix.lower()
     own = _BY_SUFFIX.get(suffix) if b"\x00" in data else None
-    packed = next((what for begins, what in _PACKED if begins.match(data)), None)
+    packed = next((what for what, begins in _PACKED.items() if data.startswith(begins)), None)
+    if packed is None and data.startswith(b"ustar", 257):  # after the name and the numbers of the first file
+        packed = "a tar archive"
     if packed is not None and not (own and suffix == ".npz"):
         return f"{packed}: {_UNPACK}"
-    kind = next((kind for begins, kind in _BINARY if begins.match(data)), own)
+    kind = next((kind for kind, begins in _BINARY.items() if data.startswith(begins)), own)
     return None if kind is None else kind.sentence
 
 
@@ -140,10 +145,7 @@ def beside_a_model(suffix: str) -> str | None:
 # Files whose suffix two formats share.
 _BY_BOTH = {
     ".lp": (
-        re.compile(
-            r"(?:\s|//[^\n]*\n)*+(?i:max|min)(?i:imi[sz]e)?\s*:(?!(?is:.*)^\s*(?:subject|such|st|s\.t\.)\b)(?s:.*);",
-            re.MULTILINE,
-        ),
+        r"(?m)(?:\s|//[^\n]*\n)*+(?i:max|min)(?i:imi[sz]e)?\s*:(?!(?is:.*)^\s*(?:subject|such|st|s\.t\.)\b)(?s:.*);",
         Unread("a linear problem in lp_solve's own format", "save it in CPLEX's LP format (lp_solve -wxli)"),
     )
 }
@@ -155,7 +157,7 @@ def unread_by_content(head: str, named: bool, suffix: str = "") -> str | None:
     If its name is a model's, the description must be certain.
     """
     both = _BY_BOTH.get(suffix)
-    if both is not None and both[0].match(head):
+    if both is not None and re.match(both[0], head):
         return both[1].sentence
     kinds = _SURE if named else (*_SURE, *_LIKELY)
-    return next((kind.sentence for pattern, kind in kinds if pattern.match(head)), None)
+    return next((kind.sentence for pattern, kind in kinds if re.match(pattern, head)), None)

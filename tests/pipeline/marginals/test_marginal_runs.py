@@ -18,7 +18,7 @@ from bucketflow.cluster.connect import local_client
 from bucketflow.pipeline.answering import placement
 from bucketflow.pipeline.cli.main import main
 from bucketflow.pipeline.runs import slices as marginal_slices
-from bucketflow.storage import ledger
+from bucketflow.storage import chunks, ledger
 from bucketflow.storage.run_folder import stored_plan, write_json
 from bucketflow.storage.spec import DiskFullError
 from tests.killing import killing_one, stopped
@@ -138,14 +138,14 @@ def test_the_plan_is_that_of_the_first_run(tmp_path: Path) -> None:
 def test_a_full_disk_stops_resumably(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = grid(6, 6, 3, "markov")
     options: dict[str, Any] = {"fit": "slice", "memory": sliced(model), "workdir": tmp_path / "run"}
-    original = marginal_slices.write_chunk
+    original = chunks.write_chunk
 
     def full(folder: Path, spec: Any, chunk: tuple[int, ...], values: Any) -> Any:
         if chunk[0] == 2:
             raise DiskFullError("no space left")
         return original(folder, spec, chunk, values)
 
-    monkeypatch.setattr(marginal_slices, "write_chunk", full)
+    monkeypatch.setattr(chunks, "write_chunk", full)
     with pytest.raises(bucketflow.StoppedError, match="resume"):
         bucketflow.marginals(model, **options)
     monkeypatch.undo()
