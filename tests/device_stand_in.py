@@ -538,6 +538,7 @@ def _walk_kernel(dtype: str, entry: str) -> Callable[..., None]:
             numbers = uniform_numbers(int(record["seed"]), int(own["stream"]), begun, begun + draws)
             found[own["slot"]] = inverse(sums, row, numbers)
 
+    launch.is_loaded = True  # type: ignore[attr-defined]
     return launch
 
 

@@ -30,6 +30,7 @@ from ..trees.costs import Rates
 from .run_folder import check_space
 
 if TYPE_CHECKING:
+    from ...tasks.gpu.kernels import Kernel
     from ...tasks.steps.semiring import Semiring
 
 # A file system in memory, for tables that several processes of this machine share.
@@ -256,6 +257,19 @@ def _has_room(folder: Path, nbytes: int) -> bool:
 def compile_seconds_of(plan: Plan, semiring: Semiring, resources: Resources) -> float:
     """Predict the seconds until the kernels of a plan are compiled for a device: 0 if all were compiled before.
 
+    Raises
+    ------
+    LongStepError
+        If a step has more parts than a launch counts.
+    """
+    from ...tasks.gpu.kernels import compile_seconds
+
+    return compile_seconds(plan_kernels(plan, semiring, resources))
+
+
+def plan_kernels(plan: Plan, semiring: Semiring, resources: Resources) -> Iterator[Kernel]:
+    """Yield the kernels of a plan on a device, some of them more than once.
+
     The kernels of sparse tables are not known before their rows are.
 
     Raises
@@ -264,18 +278,18 @@ def compile_seconds_of(plan: Plan, semiring: Semiring, resources: Resources) -> 
         If a step has more parts than a launch counts.
     """
     if plan.row_bounds is not None:
-        return 0.0
-    from ...tasks.gpu.kernels import compile_seconds
+        return
     from ...tasks.sweeps import device_sweep
 
     if plan.results and plan.spill is None:
         from ...tasks.gpu.messages.propagation import propagation_kernels
 
-        return compile_seconds(propagation_kernels(semiring.name))
+        yield from propagation_kernels(semiring.name)
+        return
     steps = plan.steps if plan.spill is None else [step for stage in plan.spill.stages for step in stage.steps]
     asleep = resources.asked.gpus is None or resources.device_sleeps
     least_cells = None if asleep else resources.least_cells(semiring)
-    return compile_seconds(device_sweep.kernels_of(steps, least_cells, decoded=plan.around.evaluated > 0))
+    yield from device_sweep.kernels_of(steps, least_cells, decoded=plan.around.evaluated > 0)
 
 
 def with_less_device_memory(plan: Plan | None, resources: Resources, error: MemoryError) -> Resources:

@@ -8,6 +8,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from ...tasks.gpu.cold_kernels import AVOIDED_START, cores_end_first
 from ...tasks.steps.sweep_policy import SweepPolicy
 from ...tasks.sweeps.conditional_draws import TOGETHER as TOGETHER
 from ...tasks.sweeps.conditional_draws import Conditional, step_conditionals
@@ -24,8 +25,22 @@ _WALKED_A_SECOND: Final = 20_000_000
 Array = NDArray[Any]
 
 
-def why_walked_here(resources: Resources, drawing: Drawing | None, variable_draws: int, thrown_away: bool) -> str:
-    """Return why draws are made by this machine's cores though a GPU was asked for; empty where the GPU makes them."""
+def why_walked_here(
+    resources: Resources, drawing: Drawing | None, variable_draws: int, thrown_away: bool, dtype: np.dtype[Any]
+) -> str:
+    """Return why this machine's cores make draws though a GPU was requested; an empty text if the GPU makes them.
+
+    Parameters
+    ----------
+    resources : Resources
+    drawing : Drawing or None
+    variable_draws : int
+        Draws times variables.
+    thrown_away : bool
+        Whether some draws are rejected.
+    dtype : dtype
+        Of states.
+    """
     if thrown_away:
         return "because draws that reach top are rejected"
     if resources.asked.remote:
@@ -37,6 +52,12 @@ def why_walked_here(resources: Resources, drawing: Drawing | None, variable_draw
     start = PlanningPolicy.current().device_start_seconds if resources.device_sleeps else policy.least_walk_seconds
     if variable_draws < start * _WALKED_A_SECOND:
         return "because this takes less time than starting a device"
+    from ...tasks.sweeps import device_walks
+
+    kernels, cores = device_walks.walk_kernels(dtype), variable_draws / _WALKED_A_SECOND
+    if cores_end_first(kernels, cores):
+        AVOIDED_START.seconds += cores
+        return "because this takes less time than compiling the kernels of a device"
     return ""
 
 

@@ -5,6 +5,7 @@ If the tables are on disk, an assignment passes one block of each stage, which i
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -12,11 +13,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ...tasks.boxes.box import read_part
+from ...tasks.gpu.cold_kernels import AVOIDED_START, cores_end_first
 from ...tasks.rows.memory_account import RowsNoRoomError, TooMuchWorkError
 from ...tasks.steps.step import Step
 from ...tasks.sweeps.program import Program
 from ..answering.engines.strategy_policy import StrategyPolicy
-from ..answering.placement import pool_for, temporary_folder
+from ..answering.placement import plan_kernels, pool_for, temporary_folder
 from ..answering.prepared import PATIENCE, Prepared, by_rows, known_rates, planned, problem_of
 from ..answering.question import Question
 from ..answering.running import run_of
@@ -234,10 +236,12 @@ def prepare_kept(question: Question, network: Network, arithmetic: Arithmetic[T]
         return planned(by_rows(prepared, leaf_rows(network), "as was asked"), known_rates)
     if options.fit != "auto":
         return planned(prepared, known_rates)
-    if options.gpus is not None and (here := _over_before_a_device_starts(prepared)) is not None:
+    here = None if options.gpus is None else _on_cores(prepared)
+    if here is not None and _seconds(here) < StrategyPolicy().device_start_seconds:
         return here
     try:
-        return planned(_fitted(prepared, "slice"), known_rates)
+        found = planned(_fitted(prepared, "slice"), known_rates)
+        return found if here is None else _unless_compiling_is_longer(found, here)
     except BudgetError as refused:
         with suppress(BudgetError):
             return planned(_fitted(prepared, "spill"), known_rates)
@@ -265,16 +269,29 @@ def _by_rows(prepared: Prepared, refused: BudgetError) -> Prepared:
     return planned(rows, known_rates)
 
 
-def _over_before_a_device_starts(prepared: Prepared) -> Prepared | None:
-    """Return the sweep planned for the CPU, whose tree also suits the walks, if it takes less time than starting a
-    device.
-    """
+def _on_cores(prepared: Prepared) -> Prepared | None:
+    """Return the sweep planned for the CPU, whose tree also suits the walks; None if it does not fit."""
     try:
         here = planned(_fitted(replace(prepared, resources=prepared.resources.without_devices()), "slice"), known_rates)
     except BudgetError:
         return None
-    most = StrategyPolicy().device_start_seconds
-    return here if here.plan is not None and here.plan.predicted_seconds < most else None
+    return None if here.plan is None else here
+
+
+def _seconds(prepared: Prepared) -> float:
+    return math.inf if prepared.plan is None else prepared.plan.predicted_seconds
+
+
+def _unless_compiling_is_longer(there: Prepared, here: Prepared) -> Prepared:
+    """Return a sweep on a device, or on the CPU if it ends before the kernels of the device are compiled."""
+    plan, resources = there.plan, there.resources
+    if plan is None or not plan.device or resources.distributed:
+        return there
+    kernels = plan_kernels(plan, there.problem.semiring, resources)
+    if not cores_end_first(kernels, _seconds(here), plan.predicted_seconds):
+        return there
+    AVOIDED_START.seconds += _seconds(here)
+    return here
 
 
 def kept_notes(prepared: Prepared, options: Options) -> tuple[str, ...]:
@@ -283,7 +300,8 @@ def kept_notes(prepared: Prepared, options: Options) -> tuple[str, ...]:
         return (f"tables are sparse, {prepared.why_rows}",)
     if options.gpus is None or prepared.plan is None or prepared.resources.asked.gpus is not None:
         return ()
-    return ("all tables were swept on the CPU, because this takes less time than starting a device",)
+    why = "because this takes less time than starting a device or compiling its kernels"
+    return (f"all tables were swept on the CPU, {why}",)
 
 
 def _fitted(prepared: Prepared, fit: Fit) -> Prepared:

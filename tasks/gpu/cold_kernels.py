@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from .kernels import Kernel, compile_seconds
+from .memory import LongStepError
 
 
 @dataclass
@@ -46,7 +47,7 @@ def cores_end_first(kernels: Iterable[Kernel], cores: float, device: float = 0.0
     """Return whether this machine's cores end before a device has started, compiled its kernels and computed.
 
     Return False if the device has started and all kernels are compiled: then the sizes of steps decide. If the device
-    is chosen, the counted seconds pay for its compiling.
+    is chosen, the counted seconds pay for its compiling. The cores also run a step that no device can launch.
 
     Parameters
     ----------
@@ -57,7 +58,10 @@ def cores_end_first(kernels: Iterable[Kernel], cores: float, device: float = 0.0
     start : float
         Predicted seconds until the device starts; 0 if it has started.
     """
-    compiling = start + compile_seconds(kernels, cores - device + AVOIDED_START.seconds - start)
+    try:
+        compiling = start + compile_seconds(kernels, cores - device + AVOIDED_START.seconds - start)
+    except LongStepError:
+        return True
     if not compiling:
         return False
     if cores < device + AVOIDED_START.remaining(compiling):

@@ -147,3 +147,8 @@ class DeviceWalks:
 def walk_kernel(dtype: str, entry: str) -> Kernel:
     """Return the kernel that draws states of a type, or the kernel that transposes them."""
     return kernel("walk", "min_plus", dtype, entry)
+
+
+def walk_kernels(dtype: np.dtype[Any]) -> list[Kernel]:
+    """Return both kernels that draw states of a type."""
+    return [walk_kernel(dtype.name, entry) for entry in ("walk", "turn")]

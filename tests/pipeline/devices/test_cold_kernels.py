@@ -10,13 +10,18 @@ import pytest
 import bucketflow
 from bucketflow.pipeline.agents.dpop import _why_cores
 from bucketflow.pipeline.agents.solving import AgentOptions, plan_dcop
+from bucketflow.pipeline.answering.engines.strategy_policy import StrategyPolicy
+from bucketflow.pipeline.assignments import kept_sweep
 from bucketflow.pipeline.machine.resources import Resources
 from bucketflow.pipeline.models.dcop import with_agents
+from bucketflow.pipeline.models.query import Fit
 from bucketflow.pipeline.options import Options
 from bucketflow.tasks.gpu import cold_kernels, kernels
 from bucketflow.tasks.gpu import launch as gpu
 from bucketflow.tasks.gpu.cold_kernels import AVOIDED_START, cores_end_first
 from bucketflow.tasks.gpu.kernels import Kernel
+from bucketflow.tasks.steps.sweep_policy import SweepPolicy
+from bucketflow.tasks.sweeps import device_walks
 from tests.device_stand_in import StandIn, device
 from tests.models import grid
 
@@ -134,3 +139,32 @@ def test_agents_that_are_tasks_of_devices_use_them(there: StandIn, seconds: list
     planned = plan_dcop(with_agents(grid(6, 6, 4)), AgentOptions(), math.inf)
     assert _why_cores(planned, resources) == ""
     assert _why_cores(planned, Resources(Options(gpus=1))) == "compiling the kernels of a device"
+
+
+@pytest.mark.parametrize("fit", ["auto", "slice"])
+def test_tables_of_samples_are_swept_on_the_cores_unless_a_fit_is_given(
+    fit: Fit, there: StandIn, seconds: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kept_sweep, "StrategyPolicy", lambda: StrategyPolicy(device_start_seconds=0.0))
+    model = grid(6, 6, 4, "markov")
+    steps = ran_there(there)
+    for each, cold in ((0.0, False), (1e3, fit == "auto"), (1e-9, False)):
+        seconds[0] = each
+        steps.clear()
+        found = bucketflow.sample(model, 20, seed=1, gpus=1, fit=fit)
+        assert (steps == []) == cold
+        assert any("compiling its kernels" in note for note in found.notes) == cold
+
+
+def test_few_draws_do_not_compile(there: StandIn, seconds: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
+    model = grid(4, 4, 3, "markov")
+    expected = bucketflow.sample(model, 500, seed=1).states
+    walk_kernels = device_walks.walk_kernels
+    with SweepPolicy.using(least_walk_seconds=0.0, walked_draws_there=100, rows_a_draw=1 << 40):
+        for each, cold in ((0.0, False), (1e3, True), (1e-9, False)):
+            kernel = Kernel("walk", "walk", each)
+            monkeypatch.setattr(device_walks, "walk_kernels", lambda dtype, one=kernel: [*walk_kernels(dtype), one])
+            found = bucketflow.sample(model, 500, seed=1, gpus=1)
+            assert (found.states == expected).all()
+            assert any(COLD in note for note in found.notes) == cold
+    assert AVOIDED_START.seconds > 0.0
