@@ -71,6 +71,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items.sort(key=lambda item: -slow[item.path])
 
 
+@pytest.fixture(autouse=True)
+def kernels_count_as_compiled(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let tests of a GPU use it however small their question is, as if all kernels were compiled before."""
+    if request.node.get_closest_marker("gpu") is not None:
+        from bucketflow.tasks.gpu import kernels
+
+        monkeypatch.setattr(kernels, "is_marked", lambda _: True)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def same_on_every_machine() -> Iterator[None]:
     """Let no test depend on the machine's speed, nor on tests before it in its process.

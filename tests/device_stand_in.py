@@ -440,7 +440,7 @@ def device(patch: pytest.MonkeyPatch, least_cells: int = 64, cards: int = 1) -> 
     patch.setattr(gpu_decoding, "decode_kernel", _decode_kernel)
     patch.setattr(gpu_sweep, "decode_kernel", _decode_kernel)
     patch.setattr(device_walks, "walk_kernel", _walk_kernel)
-    patch.setattr(propagation, "propagation_kernels", lambda _: [])
+    patch.setattr(propagation, "propagation_kernels", lambda *_: [])
     for name in ("gather_kernel", "small_kernel"):
         patch.setattr(gpu_sweep, name, lambda _: types.SimpleNamespace(is_loaded=True))
     patch.setattr(

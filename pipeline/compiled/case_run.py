@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from ...cluster.pool import CallThreads
 from ...tasks.compiler.code_cache import compiler_pays
 from ...tasks.compiler.numba_parts import unknown_numba
+from ...tasks.gpu.cold_kernels import AVOIDED_START
 from ..api.marginals import in_memory
 from ..errors import ModelError
 from ..machine.resources import Resources
@@ -24,6 +25,7 @@ from ..options import Where
 from ..queries.expansion import expanded, loose_log
 from ..results.case_posteriors import CaseMarginals, adjacent, unanswered
 from ..runs.pools import DaskPools, serial_pool
+from ..trees.costs import Rates
 from ..trees.tree import Target
 from .case_program import (
     BatchProgram,
@@ -88,9 +90,12 @@ def answered_blocks(runner: CaseRunner[B], options: Where) -> Iterator[B]:
     if compiled.device is not None:
         where = chosen if chosen.asked.gpus is not None else Resources(compiled.options)
         with compiled.lock:  # the answerer of many cases serves one caller at a time
-            spread = compiled.device.answers(cases, others, runner.targets, where)
-        yield from map(runner.completed, spread(runner.dressed))
-        return
+            avoids = not where.asked.remote and _cores_end_first(runner)
+            spread = None if avoids else compiled.device.answers(cases, others, runner.targets, where)
+        if spread is not None:
+            yield from map(runner.completed, spread(runner.dressed))
+            return
+        chosen = where.without_devices()
     runner.plan_blocks(chosen)
     program, size = runner.program, runner.size
     blocks = [cases.part(*bounds) for bounds in ranges(cases.count, size)]
@@ -112,6 +117,21 @@ def answered_blocks(runner: CaseRunner[B], options: Where) -> Iterator[B]:
 
     with serial_pool(chosen) if threads == 1 else nullcontext(CallThreads(threads)) as pool:
         yield from map(runner.completed, pool.stream(dressed, ((block,) for block in blocks)))
+
+
+def _cores_end_first(runner: CaseRunner[Any]) -> bool:
+    """Return whether the CPU answers all cases before the kernels of a device are compiled.
+
+    If so, the predicted seconds count towards compiling.
+    """
+    compiled, count = runner.compiled, runner.cases.count
+    assert compiled.device is not None
+    assert compiled.plan is not None
+    cores = compiled.plan.cells * count / Rates().cells_per_second
+    avoids = count > 0 and compiled.device.cores_end_first(cores, count)
+    if avoids:
+        AVOIDED_START.seconds += cores
+    return avoids
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,8 +16,11 @@ from typing import Any, Final, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from ...cluster.memory import default_memory_bytes
 from ...cluster.pool import DeviceThreads, Pool, begun_devices, present_device
+from ...tasks.gpu.cold_kernels import cores_end_first
 from ...tasks.gpu.memory import out_of_memory, portable_errors
+from ...tasks.gpu.messages import propagation
 from ...tasks.gpu.messages.propagation import DeviceMessages, MessageProgram, one_at_a_time
 from ...tasks.gpu.messages.records import FINDING_EXPONENT
 from ...tasks.sweeps.scaled import Scaled
@@ -276,6 +279,19 @@ class GpuPropagation:
     @cached_property
     def _device(self) -> DeviceMessages:
         return DeviceMessages(self._program, constant_values(self._program, self._leaves))
+
+    def cores_end_first(self, cores: float, cases: int = 1) -> bool:
+        """Return whether this machine's cores answer some cases before the kernels of the device are compiled.
+
+        Parameters
+        ----------
+        cores : float
+            Predicted seconds on the cores.
+        cases : int
+        """
+        if self._plan.kept_bytes > default_memory_bytes():
+            return False
+        return cores_end_first(propagation.propagation_kernels(self._program.law, cases), cores)
 
     def beliefs(self, findings: Mapping[int, Array], targets: Sequence[Target]) -> Beliefs | None:
         """Return the beliefs of some targets under findings by model variable; None where the CPU has to."""

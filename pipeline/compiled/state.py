@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from ...cluster.memory import default_memory_bytes, peak_rss_bytes
 from ...cluster.pool import begin_beside
 from ...tasks.compiler.numba_parts import unknown_numba
+from ...tasks.gpu.cold_kernels import AVOIDED_START
 from ...tasks.incremental.kept_tables import Incremental, KeptTables, loops_are_loaded
 from ...tasks.steps.step import Step
 from ...tasks.sweeps.scaled import QuickSumProduct, Scaled, weighted
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
 # A fresh question is planned for comparison only if the compiled model takes this many times as long: a plan
 # that is not used then costs a tenth of the answer.
 _WORTH_COMPARING: Final = 10
+_COLD: Final = "the CPU answered, because this takes less time than compiling the kernels of a device"
 
 Array = NDArray[Any]
 State = TypeVar("State", bound="CompiledState")
@@ -125,6 +127,7 @@ class CompiledState:
         self._priced: tuple[Plan | None, float] = None, 0.0
         self._fresh_seconds: dict[Hashable, float] = {}
         self.device: GpuPropagation | None = None
+        self._notes: tuple[str, ...] = ()
         self.better: BetterPlans | None = None
         plan = skeleton.plan
         if plan is not None and skeleton.fixed is not None:
@@ -214,7 +217,7 @@ class CompiledState:
             plan=skeleton.plan,
             seconds=seconds,
             peak_rss_bytes=peak_rss_bytes(),
-            notes=self.model.notes,
+            notes=(*self.model.notes, *self._notes),
         )
 
     def _is_quicker_afresh(self, asked: BeliefRequest, findings: Mapping[int, Array]) -> bool:
@@ -345,16 +348,30 @@ class CompiledState:
         self._entered = {}
 
     def _beliefs(self, targets: list[Target], findings: Mapping[int, Array]) -> Beliefs:
-        """Bring the tables up to date that some targets need, and read them."""
+        """Return the beliefs of some targets: from the device, or on the CPU if it ends before kernels are compiled."""
         skeleton = self.skeleton
         if skeleton.fixed is None or skeleton.plan is None or self._tables is None:
             return Beliefs(skeleton.fixed, {})
-        plan = skeleton.plan
+        plan, avoided = skeleton.plan, False
         if self.device is not None:
-            on_device = None if self.options.remote else self.device.beliefs(findings, targets)
+            avoided = not self.options.remote and self.device.cores_end_first(self._predicted_seconds(plan))
+            self._notes = (_COLD,) if avoided else ()
+            on_device = None if avoided or self.options.remote else self.device.beliefs(findings, targets)
             if on_device is not None:
                 return on_device
             check_memory(plan, default_memory_bytes())
+        with AVOIDED_START.counted(avoided):
+            return self._beliefs_here(plan, targets, findings)
+
+    def _predicted_seconds(self, plan: Plan) -> float:
+        """Return the predicted seconds of the next questions on the CPU."""
+        if self._priced[0] is not plan:
+            self._priced = plan, propagation_seconds(plan)
+        return self._share_run * self._priced[1] * max(self.expected, 1)
+
+    def _beliefs_here(self, plan: Plan, targets: list[Target], findings: Mapping[int, Array]) -> Beliefs:
+        """Bring the tables on the CPU up to date that some targets need, and read them."""
+        assert self.skeleton.fixed is not None
         tables, threads = self._tables_under(findings), plan.kept_threads
         before, seconds = tables.computed, tables.seconds
         tables.refresh(plan.tree.roots, threads)
@@ -369,7 +386,7 @@ class CompiledState:
         self._sound = True
         self._share_run = (tables.computed - before) / len(plan.steps)
         self._look_for_better(tables.computed - before)
-        return Beliefs(None if total == -math.inf else skeleton.fixed + total, found)
+        return Beliefs(None if total == -math.inf else self.skeleton.fixed + total, found)
 
     def _read(self, nodes: Mapping[Target, int]) -> dict[Target, Array]:
         """Normalise and shape the tables of some targets."""

@@ -150,9 +150,18 @@ class DeviceMessages:
         return self._many.run(cases, common, states, weights)
 
 
-def propagation_kernels(law: str) -> list[Kernel]:
-    """Return the kernels that answer one case with a law of values, such as ``sum_product``."""
-    return [kernel("messages", law, "float64", entry) for entry in ("propagate", "begin", "answer")]
+def propagation_kernels(law: str, group: int = 1) -> list[Kernel]:
+    """Return the kernels that answer cases with a law of values, such as ``sum_product``.
+
+    Parameters
+    ----------
+    law : str
+    group : int
+        Cases that are computed together.
+    """
+    grouped = {"GROUPED": 1} if group > 1 else {}
+    propagate = kernel("messages", law, "float64", "propagate", **grouped)
+    return [propagate, *[kernel("messages", law, "float64", entry) for entry in ("begin", "answer")]]
 
 
 class _Cases:
@@ -166,10 +175,7 @@ class _Cases:
         self.control = cp.empty(self.cases * records.control_words + 1, np.uint32)
         self.answers = cp.empty((self.cases, program.answer_cells))
         self._fixed = fixed
-        grouped = {"GROUPED": 1} if records.group > 1 else {}
-        self._propagate = kernel("messages", program.law, "float64", "propagate", **grouped)
-        self._begin = kernel("messages", program.law, "float64", "begin")
-        self._answer = kernel("messages", program.law, "float64", "answer")
+        self._propagate, self._begin, self._answer = propagation_kernels(program.law, records.group)
         if records.shared_bytes + _STATIC_BYTES > NOMINAL.usual_shared_bytes:
             self._propagate.max_dynamic_shared_size_bytes = records.shared_bytes
         # while a stream is captured, nothing may be loaded

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import Any
 
+import numpy as np
 import pytest
 
 import bucketflow
@@ -12,6 +14,7 @@ from bucketflow.pipeline.agents.dpop import _why_cores
 from bucketflow.pipeline.agents.solving import AgentOptions, plan_dcop
 from bucketflow.pipeline.answering.engines.strategy_policy import StrategyPolicy
 from bucketflow.pipeline.assignments import kept_sweep
+from bucketflow.pipeline.compiled import device_cases
 from bucketflow.pipeline.machine.resources import Resources
 from bucketflow.pipeline.models.dcop import with_agents
 from bucketflow.pipeline.models.query import Fit
@@ -20,9 +23,11 @@ from bucketflow.tasks.gpu import cold_kernels, kernels
 from bucketflow.tasks.gpu import launch as gpu
 from bucketflow.tasks.gpu.cold_kernels import AVOIDED_START, cores_end_first
 from bucketflow.tasks.gpu.kernels import Kernel
+from bucketflow.tasks.gpu.messages import propagation
 from bucketflow.tasks.steps.sweep_policy import SweepPolicy
 from bucketflow.tasks.sweeps import device_walks
 from tests.device_stand_in import StandIn, device
+from tests.interpreted_device import InterpretedMessages
 from tests.models import grid
 
 COLD = "because this takes less time than compiling the kernels of a device"
@@ -168,3 +173,74 @@ def test_few_draws_do_not_compile(there: StandIn, seconds: list[float], monkeypa
             assert (found.states == expected).all()
             assert any(COLD in note for note in found.notes) == cold
     assert AVOIDED_START.seconds > 0.0
+
+
+@pytest.fixture
+def messages(there: StandIn, seconds: list[float], monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The questions that the stand-in of a propagation answers, by their kinds."""
+    answered: list[str] = []
+
+    class Messages(InterpretedMessages):
+        def run(self, *given: Any) -> np.ndarray:
+            answered.append("single")
+            return super().run(*given)
+
+        def run_cases(self, *given: Any) -> np.ndarray:
+            answered.append("cases")
+            return super().run_cases(*given)
+
+    def kernels_of_cases(_: str, group: int = 1) -> list[Kernel]:
+        return [Kernel(f"messages {group > 1}", "propagate", seconds[0])]
+
+    monkeypatch.setattr(device_cases, "DeviceMessages", Messages)
+    monkeypatch.setattr(propagation, "propagation_kernels", kernels_of_cases)
+    return answered
+
+
+def test_small_compiled_models_do_not_compile_kernels(messages: list[str], seconds: list[float]) -> None:
+    model = grid(3, 3, 2, "markov")
+    expected = bucketflow.compile(model)
+    for each, cold in ((0.0, False), (1e3, True), (1e-9, False)):
+        seconds[0] = each
+        messages.clear()
+        compiled = bucketflow.compile(model, gpus=1)
+        for finding in (0, 1):
+            for one in (compiled, expected):
+                one.add("x0", finding)
+            found = compiled.marginals()
+            assert found["x5"] == pytest.approx(expected.marginals()["x5"], rel=1e-12)
+            assert any(COLD in note for note in found.notes) == cold
+        assert messages == ([] if cold else ["single"] * 2)
+
+
+def test_few_cases_do_not_compile_kernels(messages: list[str], seconds: list[float]) -> None:
+    model, cases = grid(3, 3, 2, "markov"), {"x1": np.array([0, 1, -1, 1, 0])}
+    expected = bucketflow.compile(model).marginals_batch(cases)
+    for each, cold in ((0.0, False), (1e3, True), (1e-12, False)):
+        seconds[0] = each
+        messages.clear()
+        found = bucketflow.compile(model, gpus=1).marginals_batch(cases)
+        assert found["x5"] == pytest.approx(expected["x5"], rel=1e-12)
+        assert set(messages) == (set() if cold else {"cases"})
+    assert AVOIDED_START.seconds > 0.0
+
+
+def test_questions_to_a_compiled_model_add_up_to_compiling(messages: list[str], seconds: list[float]) -> None:
+    compiled = bucketflow.compile(grid(3, 3, 2, "markov"), gpus=1)
+    seconds[0] = 1e3
+    compiled.marginals()
+    assert messages == []
+    AVOIDED_START.seconds = 2e3
+    compiled.add("x0", 1)
+    compiled.marginals()
+    assert messages == ["single"]
+
+
+def test_a_compiled_model_that_only_the_device_holds_uses_it(
+    messages: list[str], seconds: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiled = bucketflow.compile(grid(3, 3, 2, "markov"), gpus=1)
+    seconds[0] = 1e3
+    monkeypatch.setattr(device_cases, "default_memory_bytes", lambda: 10)
+    compiled.marginals()
+    assert messages == ["single"]

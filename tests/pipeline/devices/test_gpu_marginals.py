@@ -55,7 +55,7 @@ def one_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     with_memory(monkeypatch, FREE_BYTES)
     for module in (gpu_marginals, device_cases, device_slices):
         monkeypatch.setattr(module, "DeviceMessages", InterpretedMessages)
-    monkeypatch.setattr(propagation, "propagation_kernels", lambda _: [])
+    monkeypatch.setattr(propagation, "propagation_kernels", lambda *_: [])
 
 
 def with_memory(monkeypatch: pytest.MonkeyPatch, free_bytes: int) -> None:

@@ -303,7 +303,7 @@ def test_kernels_of_propagations_are_priced(
     seconds: float, there: StandIn, kernel_seconds: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kernels = [Kernel("messages", entry, seconds) for entry in ("propagate", "begin")]
-    monkeypatch.setattr(propagation, "propagation_kernels", lambda _: kernels)
+    monkeypatch.setattr(propagation, "propagation_kernels", lambda *_: kernels)
     monkeypatch.setattr(device_slices, "DeviceMessages", InterpretedMessages)
     model = grid(4, 4, 3, "markov")
     found, expected = (bucketflow.marginals(model, gpus=gpus) for gpus in (1, None))
