@@ -1,4 +1,8 @@
-"""The exceptions that bucketflow raises on purpose, each one sentence and an exit code."""
+"""The exceptions that bucketflow raises on purpose, each one sentence and an exit code.
+
+Also the text of messages: names, numbers and sizes as they are shown; sizes and rates as users write them; and how
+public classes and functions present themselves.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +16,25 @@ from math import isfinite, log2
 from numbers import Integral
 from os import PathLike
 from types import FunctionType
-from typing import Any, Final, ParamSpec, TypeVar
+from typing import Any, ClassVar, Final, ParamSpec, TypeVar
 
 from ..storage.spec import file_fault
-from .public_names import public
+
+
+def public(named: T) -> T:
+    """Let a class or function say that it belongs to ``bucketflow``, as in ``<class 'bucketflow.Model'>``."""
+    named.__module__ = __name__.partition(".")[0]
+    return named
+
+
+class ShortDir:
+    """Let ``dir()`` and the completion of notebooks list the names that users need; the other names work too."""
+
+    _SHOWN: ClassVar[tuple[str, ...]]
+
+    def __dir__(self) -> Iterable[str]:
+        return self._SHOWN
+
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -423,3 +442,53 @@ def writing(path: str | PathLike[str]) -> Iterator[None]:
         yield
     except OSError as error:
         raise ModelError(f"cannot write {path}: {file_fault(error, path, 'write')}") from error
+
+
+_SIZE = re.compile(r"(?ia)(.*?)(?:([kmgtp])(i?))?b?")
+
+
+def parse_size(size: int | str) -> int:
+    """Read a size in bytes, as a number or as ``"4GB"`` or ``"512MiB"``.
+
+    Raises
+    ------
+    ModelError
+        If it is none.
+    """
+    try:
+        found = -1 if isinstance(size, bool) else size if isinstance(size, int) else _parsed(size)
+    except (ValueError, OverflowError, TypeError, AttributeError):
+        found = -1
+    if found < 0:
+        raise ModelError(f"{size!r} is not a size; write for example 4GB or 512MiB")
+    return found
+
+
+def _parsed(size: float | str) -> int:
+    """Read a number and its unit as Dask does, which takes a tenth of a second to be imported."""
+    if not isinstance(size, str):
+        return int(size)
+    parts = _SIZE.fullmatch(size.replace(" ", ""))
+    if parts is None:
+        raise ValueError(size)
+    number, prefix, binary = parts.groups()
+    unit = (1024 if binary else 1000) ** ("kmgtp".index(prefix.lower()) + 1) if prefix else 1
+    return int(float(number or 1) * unit)
+
+
+def parse_rate(rate: float | str) -> float:
+    """Read bytes per second, as a number or as ``"1GB/s"``.
+
+    Raises
+    ------
+    ModelError
+        If the rate is not a size per second, or is not above 0.
+    """
+    try:
+        text = rate.replace(" ", "").removesuffix("/s") if isinstance(rate, str) else rate
+        found = parse_size(int(text) if isinstance(text, float) else text)
+    except (ModelError, ValueError, OverflowError):
+        found = 0
+    if found <= 0:
+        raise ModelError(f"{rate!r} is not a rate above 0; write for example 1GB/s")
+    return float(found)

@@ -9,7 +9,7 @@ from threading import Lock
 from typing import Literal
 
 from ..cluster.version import __version__
-from .written_files import whole_text
+from .local_paths import whole_text
 
 Kind = Literal["counter", "gauge", "summary"]
 _ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})

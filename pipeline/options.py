@@ -13,12 +13,12 @@ from ..storage.files import Place
 from ..storage.object_store import ObjectPath
 from ..tasks.steps.light_dataclass import dataclass
 from .errors import BucketflowError, ModelError
+from .errors import parse_size as parse_size
 from .local_paths import folder_path, local_path, verify_cache_folder
 from .models.checks import integer
 from .models.option_rows import OPTION_ROWS
 from .models.query import Fit, Representation, TaskSize, TreeKind
 from .models.query import Method as Method
-from .sizes import parse_size as parse_size
 
 
 @dataclass(frozen=True, kw_only=True)

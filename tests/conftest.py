@@ -88,7 +88,7 @@ def same_on_every_machine() -> Iterator[None]:
     """
     import numba  # noqa: F401  # whether it is there moves a threshold
 
-    from bucketflow.pipeline.runs.run_policy import SlicePolicy
+    from bucketflow.pipeline.runs.slices import SlicePolicy
     from bucketflow.tasks.compiler import code_cache
     from bucketflow.tasks.compiler.compile_limits import CompilerPolicy
 

@@ -32,11 +32,8 @@ FLOORS = {
     ],
     "pipeline": [
         *(
-            "public_names.py",
             "errors.py",
             "local_paths.py",
-            "sizes.py",
-            "written_files.py",
             "metrics.py",
             "drawings",
             "models",

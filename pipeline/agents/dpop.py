@@ -15,7 +15,7 @@ from ...cluster.memory import peak_rss_bytes
 from ...tasks.gpu.cold_kernels import AVOIDED_START, cores_end_first
 from ...tasks.sweeps.device_sweep import kernels_of
 from ..compiling import counts_compiling
-from ..errors import InternalError, ModelError, checks_keywords
+from ..errors import InternalError, ModelError, checks_keywords, public
 from ..machine.resources import Resources
 from ..models.dcop import Dcop, with_agents
 from ..models.model import Model
@@ -24,7 +24,6 @@ from ..options import Options, checked_order, parse_size
 from ..plans.planning_policy import DEVICE_LOADING_SECONDS
 from ..plans.task_graph import TaskGraph, TaskNode
 from ..plans.worker_parts import TASK_SECONDS
-from ..public_names import public
 from ..results.dpop_result import DpopMetrics, DpopResult, DpopStatus
 from ..runs.pools import NOTHING_SENT, DaskPools, not_sent, sent_work, serial_pool
 from ..trees.costs import Rates, gpu_rates

@@ -37,7 +37,7 @@ from ..queries.counting import (
     root_of_unity,
     spectrum,
 )
-from ..queries.query_policy import QueryPolicy
+from ..queries.formula import QueryPolicy
 from ..results.result import Result
 from ..runs.run import TABLES, Run
 from ..trees.costs import Rates, residue_rates, steps_cost

@@ -25,7 +25,7 @@ from ..plans.repricing import with_rates
 from ..plans.worker_parts import TASK_SECONDS, for_workers, run_seconds, seconds_on_devices
 from ..results.proof import DaskWork
 from ..runs.pools import DaskPools, not_sent, refused_workers, sent_work, serial_pool, width_of
-from ..runs.run_policy import SlicePolicy
+from ..runs.slices import SlicePolicy
 from ..trees.costs import Rates
 from .run_folder import check_space
 

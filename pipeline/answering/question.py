@@ -19,14 +19,13 @@ from ..models.findings import check_log10, is_state, likelihood, named_findings
 from ..models.model import Function, Model, Projection, checked_model
 from ..models.query import QUERIES
 from ..orders.depth_first import sweep_cells
-from ..preprocessing.isolated import without_isolated
+from ..preprocessing.leaf_tables import without_isolated
 from ..preprocessing.preprocess import Network, reduce_model, with_joints
 from ..preprocessing.preprocessing_policy import PreprocessingPolicy
 from ..preprocessing.wide_tables import with_links
 from ..queries.beliefs import BeliefRequest, local_targets
 from ..queries.outer_variables import with_outer
-from ..results.asked import AskedOf
-from ..results.proof import A, noted
+from ..results.proof import A, AskedOf, noted
 from ..trees.tree import Target
 
 # Cells of functions from which sparse tables are considered before the functions become dense.

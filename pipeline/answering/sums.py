@@ -31,7 +31,7 @@ from ..queries.counting import (
     prefix_sum,
     root_of_unity,
 )
-from ..queries.query_policy import QueryPolicy
+from ..queries.formula import QueryPolicy
 from ..results.proof import DiagramWork
 from ..results.result import Result
 from .counts import spectrum_of

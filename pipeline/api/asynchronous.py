@@ -12,8 +12,8 @@ from functools import partial
 from typing import Any, TypeVar
 
 from ...cluster.driver import interrupt
+from ..errors import public
 from ..formats.read import GivenModel
-from ..public_names import public
 from ..results.posteriors import Marginals
 from ..results.result import Result
 from .marginals import marginals

@@ -23,10 +23,9 @@ from ..answering.question_sizes import spare_bytes
 from ..assignments.diverse import DiverseAssignments
 from ..assignments.kept_sweep import kept_notes, kept_options, opened_sweep, prepare_kept
 from ..assignments.ranking import KeptCosts, KeptEnergies, Ranking
-from ..assignments.ranking_policy import RankingPolicy
-from ..assignments.searched_ranking import SearchedRanking
+from ..assignments.searched_ranking import RankingPolicy, SearchedRanking
 from ..compiling import counts_compiling
-from ..errors import BudgetError, DeadlineError, ModelError, checks_keywords
+from ..errors import BudgetError, DeadlineError, ModelError, checks_keywords, public
 from ..formats.read import GivenModel
 from ..machine.resources import Resources
 from ..models.checks import integer
@@ -35,10 +34,9 @@ from ..options import Keywords, Options, ProofOptions, checked_flag, checked_num
 from ..orders.depth_first import sweep_cells
 from ..orders.min_fill import min_fill_order
 from ..preprocessing.preprocess import Network, fixed_value, full_states, local_places
-from ..public_names import public
 from ..queries.arithmetic import CostOptimum, optimum_arithmetic
-from ..results.asked import AskedOf
 from ..results.best_assignments import BestAssignments, RankedAssignment
+from ..results.proof import AskedOf
 from ..results.result import Result
 from .progress import read_given
 

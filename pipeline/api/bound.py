@@ -19,7 +19,7 @@ from ..answering.question import Evidence, Question, check_projection, split_evi
 from ..answering.run_folder import bounds_directory
 from ..compiling import counts_compiling
 from ..cost_networks.cost_network import States, check_tables
-from ..errors import DeadlineError, ModelError, checks_keywords
+from ..errors import DeadlineError, ModelError, checks_keywords, public
 from ..formats.read import GivenModel
 from ..machine.resources import Resources
 from ..minibuckets.joins import runs_on_cores
@@ -35,11 +35,10 @@ from ..orders.min_fill import min_fill_order
 from ..plans.worker_parts import SENT_SECONDS, TASK_SECONDS
 from ..preprocessing.preprocess import Network, Query, fixed_value, full_states, reduce_model
 from ..preprocessing.wide_tables import with_links
-from ..public_names import public
 from ..results.bounds import Bounds, Number
 from ..results.proof import DaskWork
 from ..runs.pools import NOTHING_SENT, DaskPools, not_sent, sent_work
-from ..runs.run_policy import SlicePolicy
+from ..runs.slices import SlicePolicy
 from ..trees.costs import Rates
 from .bound_ladder import Ladder
 from .progress import planning_line, read_given

@@ -10,14 +10,13 @@ from typing import Any, Unpack
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..errors import ModelError
+from ..errors import ModelError, public
 from ..formats.decimal_costs import decimal_places, scaled
 from ..formats.read import GivenModel, given_model
 from ..models.checks import rows_of
 from ..models.function import Function
 from ..models.model import Model
 from ..options import Keywords
-from ..public_names import public
 from ..results.result import Result
 from .solve import solve
 

@@ -14,10 +14,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ...cluster.memory import default_memory_bytes
-from ..errors import BudgetError, ModelError, checks_keywords, format_bytes
+from ..errors import BudgetError, ModelError, checks_keywords, format_bytes, public
 from ..options import parse_size
 from ..orders.tree_search import TreeSearch
-from ..public_names import public
 from ..trees.tree import Tree
 
 Array = NDArray[Any]

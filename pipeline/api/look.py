@@ -8,7 +8,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, Unpack
 
 from ..answering.question import Findings, split_evidence
-from ..errors import checks_keywords
+from ..errors import checks_keywords, public
 from ..examples import file_or_example
 from ..formats.read import GivenModel, given_model, load_any
 from ..formats.write import save
@@ -17,7 +17,6 @@ from ..models.frames import Evaluation
 from ..models.model import Model
 from ..options import Keywords
 from ..preprocessing.preprocess import absorb, components
-from ..public_names import public
 from .marginals import marginals
 from .solve import load_dcop
 

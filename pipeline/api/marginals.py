@@ -8,11 +8,10 @@ from typing import Unpack
 
 from ..answering.answer_question import solved
 from ..answering.question import Findings, Names, Question, question_of
-from ..errors import ModelError, checks_keywords
+from ..errors import ModelError, checks_keywords, public
 from ..formats.read import GivenModel
 from ..machine.resources import Resources
 from ..options import Keywords, Options
-from ..public_names import public
 from ..results.posteriors import Marginals
 from ..results.remaining_time import OnProgress
 from .progress import Asked, asked_progress, read_given

@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ...tasks.compiler.working_time import told_of_compiling
-from ..drawings.display_policy import LINE_SECONDS, DisplayPolicy
+from ..drawings.shown import LINE_SECONDS, DisplayPolicy
 from ..errors import ModelError, printable, shorten
 from ..formats.read import GivenModel, given_model
 from ..formats.text.source import reading_within

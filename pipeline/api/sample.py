@@ -36,7 +36,7 @@ from ..assignments.draw_sources import (
 from ..assignments.drawing import Drawing, Streams, draw_others, drawing_bytes, table_cells
 from ..assignments.kept_sweep import kept_notes, kept_options, opened_sweep, prepare_kept, with_room
 from ..compiling import counts_compiling
-from ..errors import BudgetError, InternalError, ModelError, checks_keywords, format_bytes
+from ..errors import BudgetError, InternalError, ModelError, checks_keywords, format_bytes, public
 from ..formats.answer_files import checked_ending, write_rows
 from ..formats.read import GivenModel
 from ..gates.circuit import CircuitGraph
@@ -47,7 +47,6 @@ from ..options import Keywords, Options, ProofOptions
 from ..preprocessing.leaf_rows import ListedCells
 from ..preprocessing.leaf_tables import COST_LIMIT, CostScale, cost_leaf, cost_scale
 from ..preprocessing.preprocess import Network, fixed_value, reduce_model
-from ..public_names import public
 from ..results.samples import Samples
 from .progress import planning_line, read_given
 

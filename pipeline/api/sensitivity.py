@@ -11,14 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..answering.question import Findings, split_evidence
-from ..errors import ModelError, checks_keywords
+from ..errors import ModelError, checks_keywords, public
 from ..formats.read import GivenModel, given_model
 from ..models.bayesian_networks import EVEN
 from ..models.model import Function, Model
 from ..options import Keywords
-from ..public_names import public
-from ..results.asked import AskedOf
 from ..results.parameter_slopes import LinearFunction, Sensitivity
+from ..results.proof import AskedOf
 from .derivatives import WIDE_ORDERS
 from .marginals import marginals
 

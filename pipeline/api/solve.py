@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Unpack
 from ..answering.answer_question import valued
 from ..answering.bound_listeners import OnBounds
 from ..answering.question import Evidence, Findings, Names, Variables, question_of
-from ..errors import DeadlineError, ModelError, checks_keywords
+from ..errors import DeadlineError, ModelError, checks_keywords, public
 from ..examples import file_or_example
 from ..formats.read import GivenModel, given_model, load_named
 from ..formats.read import load_dcop as load_dcop_file
@@ -21,7 +21,6 @@ from ..models.dcop import Dcop
 from ..models.model import Model
 from ..models.query import VALUES
 from ..options import Keywords, Method, Options, ProofOptions, parse_size
-from ..public_names import public
 from ..results.result import Result, unread_result
 from .progress import Asked, asked_progress, read_given
 

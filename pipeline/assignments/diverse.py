@@ -14,7 +14,7 @@ from ..formats.global_functions.global_kinds import add_diverse
 from ..formats.text.source import Allowance
 from ..models.model import FORBIDDEN, Function, Model
 from ..results.best_assignments import RankedAssignment
-from .ranking_policy import RankingPolicy
+from .searched_ranking import RankingPolicy
 
 Assignment = Mapping[str, Any]
 

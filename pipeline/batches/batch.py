@@ -23,12 +23,11 @@ from ...storage.run_folder import BatchDir
 from ...storage.spec import OtherFormatError, StorageError
 from ...tasks.steps.ordered_sum import ordered_sum
 from ..api.progress import rows_bar
-from ..errors import BucketflowError, IncompatibleRunError, StoppedError, checks_keywords
+from ..errors import BucketflowError, IncompatibleRunError, StoppedError, checks_keywords, public
 from ..local_paths import folder_path
 from ..machine.resources import Resources
 from ..options import Options, Where
 from ..plans.worker_parts import TASK_SECONDS
-from ..public_names import public
 from ..runs.pools import DaskPools
 from .answering import answered
 from .deadline import Deadline, earliest

@@ -18,9 +18,8 @@ import numpy as np
 from ...storage.files import Place
 from ...storage.run_folder import BatchDir
 from ..drawings.html import shown_rows
-from ..errors import encodable, printable
+from ..errors import encodable, printable, public
 from ..models.frames import imported_pandas
-from ..public_names import public
 from .manifest import Row
 
 # Rows without an answer that are named, and how much is said of each.

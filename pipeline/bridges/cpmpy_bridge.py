@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...cluster.memory import default_memory_bytes
-from ..errors import BudgetError, ModelError, checks_keywords, format_count, shorten
+from ..errors import BudgetError, ModelError, checks_keywords, format_count, public, shorten
 from ..formats.flatzinc.flatzinc_constraints import COMPUTED, FlatZincRefusalError, add_constraint
 from ..formats.flatzinc.flatzinc_functions import FlatZincFunctions, Literal
 from ..formats.flatzinc.flatzinc_syntax import FlatConstraint, Operand
@@ -20,7 +20,6 @@ from ..formats.text.source import Allowance
 from ..formats.xcsp3.xcsp3_machines import Condition
 from ..models.model import FORBIDDEN, Function, Model
 from ..models.state_names import TypedLabel
-from ..public_names import public
 from .labelled_tables import library
 
 _COMPARED = {"==": "eq", "!=": "ne", "<=": "le", "<": "lt", ">=": "ge", ">": "gt"}

@@ -16,10 +16,9 @@ from numpy.typing import ArrayLike
 
 from ...cluster.memory import default_memory_bytes
 from ...tasks.steps.number_limits import CELL_BYTES
-from ..errors import BudgetError, ModelError, checks_keywords, format_bytes, shorten
+from ..errors import BudgetError, ModelError, checks_keywords, format_bytes, public, shorten
 from ..models.model import Kind, Model
 from ..models.state_names import TypedLabel, typed_label
-from ..public_names import public
 
 # Of a value and how often it was given; a label takes more.
 _LEAST_BYTES = 2 * CELL_BYTES

@@ -10,12 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import ModelError, checks_keywords, shorten
+from ..errors import ModelError, checks_keywords, public, shorten
 from ..formats.read import load
 from ..models.bayesian_networks import EVEN
 from ..models.model import Kind, Model
 from ..models.state_names import typed_label
-from ..public_names import public
 from .labelled_tables import Table, child_last, exported, labelled_model, library, state_labels, state_values
 
 

@@ -11,12 +11,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ...cluster.version import install_hint
-from ..errors import ModelError, meant
+from ..errors import ModelError, meant, public
 from ..models.cases import Cases
 from ..models.findings import is_missing
 from ..models.model import Model
 from ..models.state_names import typed_label
-from ..public_names import public
 
 Array = NDArray[Any]
 Edges = Iterable[tuple[str, str]]

@@ -18,12 +18,11 @@ from numpy.typing import NDArray
 
 from ...tasks.steps.number_limits import SAME_SHARE
 from ..api.solve import solve
-from ..errors import BudgetError, ModelError, checks_keywords, counted, logarithm
+from ..errors import BudgetError, ModelError, checks_keywords, counted, logarithm, public
 from ..gates.circuit import CircuitGraph, CircuitPolicy
 from ..models.cases import Cases
 from ..models.function import Function
 from ..models.model import Model, checked_model
-from ..public_names import public
 from .circuit_model import Circuit
 
 # Assignments that a check draws from a circuit and evaluates on the model: the first number, or as many as are

@@ -31,8 +31,7 @@ from ..formats.npz_files import NpzEntry, npz_entries, verify_memory
 from ..formats.text.source import JSON_BYTES, Source, read_source
 from ..formats.text.tokens import has_plain_digits
 from ..gates.circuit import CircuitGraph, CircuitPolicy, CircuitVariables, Gates, pieces
-from ..local_paths import local_path
-from ..written_files import whole_file
+from ..local_paths import local_path, whole_file
 
 _MOST = 1 << 31
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ...storage.locks import scratch_folder
 from ..answering.question import Findings, over_all, split_evidence
-from ..errors import BucketflowError, ModelError, checks_keywords
+from ..errors import BucketflowError, ModelError, checks_keywords, public
 from ..formats.read import GivenModel, given_model
 from ..gates.circuit import CircuitGraph, CircuitLayer, CircuitPolicy
 from ..gates.evaluation import (
@@ -32,7 +32,6 @@ from ..models.cases import Cases, cases_of
 from ..models.checks import integer
 from ..models.model import Model
 from ..options import Keywords, Options, parse_size
-from ..public_names import public
 from ..results.case_posteriors import CaseMarginals
 from .making import CircuitMethod, CircuitOrigin, made_circuit
 

@@ -24,7 +24,7 @@ import click
 from ...cluster.address import waiting_reported
 from ...cluster.logs import FORMATS, LEVELS, LogSettings, configure_logs, log_settings
 from ...storage.spec import file_fault
-from ..drawings.display_policy import LINE_SECONDS
+from ..drawings.shown import LINE_SECONDS
 from ..errors import TUNE_REMOVED, BucketflowError, ModelError
 from ..local_paths import verify_cache_folder
 from ..metrics import Metrics

@@ -12,15 +12,23 @@ from rich.table import Table
 from ...cluster.memory import COMPILED_PROCESS_BYTES, PROCESS_BYTES, limited_task_bytes
 from ...tasks.compiler.code_cache import COLD_CELLS
 from ...tasks.steps.light_dataclass import dataclass
-from ..drawings.display_policy import LISTED_STEPS
+from ..drawings.shown import LISTED_STEPS
 from ..drawings.svg import drawing_ending
-from ..errors import BudgetError, ModelError, format_bytes, format_cells, printable, shown_number
+from ..errors import (
+    BudgetError,
+    ModelError,
+    format_bytes,
+    format_cells,
+    parse_rate,
+    parse_size,
+    printable,
+    shown_number,
+)
 from ..machine.cpu import machine, removed_launches
 from ..plans.plan import Plan, empty_plan
 from ..plans.repricing import remembered_with_rates
 from ..results.proof import plan_figures, removed_texts
 from ..simulation.simulate import simulate
-from ..sizes import parse_rate, parse_size
 from ..trees.memory import step_bytes, table_bytes
 from .options import print_written
 from .show_run import print_rows, show, table

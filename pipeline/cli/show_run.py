@@ -19,8 +19,7 @@ from ...storage.files import Place, file_bytes
 from ...storage.run_folder import stored_bounds, stored_plan, stored_result
 from ...storage.spec import Receipt, StorageError
 from ...storage.tables import stored_arrays
-from ..drawings.display_policy import LISTED_MEMBERS, LISTED_STEPS, SAME_SECONDS
-from ..drawings.shown import wrapped
+from ..drawings.shown import LISTED_MEMBERS, LISTED_STEPS, SAME_SECONDS, wrapped
 from ..errors import IncompatibleRunError, counted, encodable, format_bytes, logarithm, printable, shorten
 from ..examples import examples
 from ..formats.registry import formats, unread_formats

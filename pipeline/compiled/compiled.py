@@ -10,11 +10,10 @@ from typing import Any, Unpack
 from ..answering.question import Findings, Names, asked_of, split_evidence
 from ..api.marginals import in_memory
 from ..api.progress import planning_line, read_given
-from ..errors import checks_keywords
+from ..errors import ShortDir, checks_keywords, public
 from ..formats.read import GivenModel
 from ..models.cases import Cases, cases_of
 from ..options import Keywords, Where
-from ..public_names import ShortDir, public
 from ..results.case_posteriors import CaseMarginals, adjacent, unanswered
 from ..results.labeled_array import LabeledArray
 from .case_run import answer_cases, answered_cases

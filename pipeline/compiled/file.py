@@ -24,7 +24,7 @@ from ...cluster.memory import default_memory_bytes
 from ...tasks.sweeps.scaled import Scaled
 from ..errors import BucketflowError, FormatError, unreadable, writing
 from ..formats.npz_files import read_npz
-from ..local_paths import local_path
+from ..local_paths import local_path, whole_file
 from ..models.model import Function, Model
 from ..options import Options
 from ..plans.planner import Planner
@@ -33,7 +33,6 @@ from ..preprocessing.preprocess import fixed_value
 from ..queries.arithmetic import ScaledPartition
 from ..queries.beliefs import BeliefRequest, local_targets
 from ..trees.tree import Tree
-from ..written_files import whole_file
 from .structure import Skeleton, network_of
 
 Array = NDArray[Any]

@@ -9,10 +9,10 @@ from itertools import pairwise
 from typing import Any, Final
 
 from ..errors import shorten
-from .display_policy import LISTED_MEMBERS, LOG_RATIO, DisplayPolicy
-from .html import Html, bar, cell, number_text, shares
+from .html import LOG_RATIO, Html, bar, cell, number_text, shares
 from .html import bars as bars
 from .html import below as below
+from .shown import LISTED_MEMBERS, DisplayPolicy
 from .svg import LINE, Canvas, Svg
 
 # A bound is omitted from the axis if its distance from the others is this many times their range.

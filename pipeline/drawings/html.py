@@ -10,10 +10,11 @@ from typing import Any, Final
 
 from ...tasks.steps.light_dataclass import dataclass
 from ..errors import ModelError, short_number
-from ..local_paths import local_path
-from ..written_files import whole_text
-from .display_policy import LOG_RATIO
+from ..local_paths import local_path, whole_text
 from .svg import page_of
+
+# Axes and bars are logarithmic if the largest value is this many times the least.
+LOG_RATIO: Final = 100.0
 
 Rows = Sequence[tuple[str, str]]
 

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from ...cluster.version import install_hint
 from ..errors import BucketflowError, shorten
-from .display_policy import DisplayPolicy
 from .network_layouts import Edge, placed
+from .shown import DisplayPolicy
 from .svg import LABEL_CHARACTERS, LINE, MARGIN, Canvas, Svg, legend_words, text_width
 
 # Lead the edges of a network around its boxes. Pure.

@@ -15,8 +15,7 @@ from typing import Final
 from ...cluster.version import install_hint
 from ...tasks.steps.light_dataclass import dataclass
 from ..errors import BucketflowError, ModelError, shorten, writing
-from ..local_paths import local_path
-from ..written_files import whole_file, whole_text
+from ..local_paths import local_path, whole_file, whole_text
 
 #: Endings of the files that CairoSVG writes.
 RENDERED = (".png", ".pdf")

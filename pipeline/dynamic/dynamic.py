@@ -18,7 +18,7 @@ from ...tasks.steps.number_limits import SAME_SHARE
 from ...tasks.steps.policy import Policy
 from ..answering.question import Names, asked_of
 from ..api.marginals import in_memory
-from ..errors import BudgetError, InternalError, ModelError, checks_keywords, format_bytes, format_count
+from ..errors import BudgetError, InternalError, ModelError, checks_keywords, format_bytes, format_count, public
 from ..formats.read import GivenModel, given_model
 from ..machine.resources import Resources
 from ..models.cases import Cases
@@ -27,7 +27,6 @@ from ..models.frames import imported_pandas
 from ..models.model import Model
 from ..options import Keywords, Options
 from ..plans.plan import Plan
-from ..public_names import public
 from ..results.case_posteriors import CaseMarginals
 from ..results.samples import labelled_frame
 from .slice_plan import SliceLeaves, SlicePlan, slice_leaves, sums_plan

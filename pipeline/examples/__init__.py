@@ -7,9 +7,8 @@ from os.path import exists
 from pathlib import Path
 
 from ...tasks.steps.light_dataclass import dataclass
-from ..errors import ModelError, meant
+from ..errors import ModelError, meant, public
 from ..local_paths import local_path
-from ..public_names import public
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,9 @@ from numpy.typing import NDArray
 
 from ...cluster.memory import default_memory_bytes
 from ..errors import FormatError, ModelError, writing
-from ..local_paths import local_path
+from ..local_paths import local_path, whole_file, whole_text
 from ..models.frames import Tabled, need_pyarrow
 from ..models.model import Model
-from ..written_files import whole_file, whole_text
 from .format_policy import WRITTEN_ENTRIES, FormatPolicy
 from .read import evidence_of
 from .text.source import read_json

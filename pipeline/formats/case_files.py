@@ -14,13 +14,12 @@ from typing import Any, TextIO
 import numpy as np
 
 from ..errors import FormatError, ModelError, UnreadableError, unreadable, writing
-from ..local_paths import local_path
+from ..local_paths import local_path, whole_file
 from ..models.cases import Cases, states_of
 from ..models.findings import finding_vector, likelihood
 from ..models.frames import need_pyarrow
 from ..models.model import Model
 from ..results.case_posteriors import CaseMarginals
-from ..written_files import whole_file
 
 Write = Callable[[CaseMarginals], None]
 

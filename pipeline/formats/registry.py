@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from ...tasks.steps.light_dataclass import dataclass
-from ..errors import FormatError, UnreadableError, shorten
+from ..errors import FormatError, UnreadableError, public, shorten
 from ..models.dcop import Dcop
 from ..models.model import Model
-from ..public_names import public
 from .text.source import BINARY, Source, beginning, strip_compression
 from .text.unread import unread_by_content, unread_by_name, unread_kinds
 from .text.written_words import WrittenFile

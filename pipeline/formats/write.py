@@ -12,12 +12,10 @@ from io import BufferedWriter
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from ..errors import ModelError, checks_keywords, writing
-from ..local_paths import local_path
+from ..errors import ModelError, checks_keywords, public, writing
+from ..local_paths import local_path, whole_file
 from ..models.dcop import Dcop, model_of, with_agents
 from ..models.model import Model
-from ..public_names import public
-from ..written_files import whole_file
 from .dcop.pydcop_agents import is_told, owner_lines
 from .format_policy import FormatPolicy
 from .registry import Format, written_format, written_suffixes

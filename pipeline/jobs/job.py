@@ -22,12 +22,11 @@ from ..answering.run_folder import resumable
 from ..api.stored_runs import move_model, stored_question
 from ..drawings.html import Html, labelled
 from ..drawings.shown import aligned
-from ..errors import BucketflowError, ModelError, StoppedError, checks_keywords, size_option
+from ..errors import BucketflowError, ModelError, StoppedError, checks_keywords, public, size_option
 from ..local_paths import folder_path
 from ..machine.resources import connected
 from ..models.model import Model
 from ..options import parse_size, verify_synchronous
-from ..public_names import public
 from ..results.posteriors import Marginals, marginals_before
 from ..results.result import Result, answered_before
 from .driver import hand_over, new_key

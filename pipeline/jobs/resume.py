@@ -8,13 +8,12 @@ from typing import Unpack
 from ..answering.answer_question import solved
 from ..api.progress import Asked, asked_progress
 from ..api.stored_runs import move_model, stored_question
-from ..errors import checks_keywords
+from ..errors import checks_keywords, public
 from ..learning.fit_folder import stored_fit
 from ..learning.fitted import FittedModel
 from ..learning.fitting import resumed_fit
 from ..local_paths import folder_path, local_path
 from ..options import Options, ProofOptions, Where
-from ..public_names import public
 from ..results.posteriors import Marginals
 from ..results.result import Result
 

@@ -17,11 +17,10 @@ from ..answering.answer_question import is_bounded
 from ..answering.question import Findings, Names, Question, Variables, question_of
 from ..answering.run_folder import RunFolder, check_space, run_folder, used_bytes
 from ..answering.running import planned_in
-from ..errors import BucketflowError, ModelError, checks_keywords
+from ..errors import BucketflowError, ModelError, checks_keywords, public
 from ..formats.read import GivenModel, given_model
 from ..machine.resources import connected
 from ..options import Method, Options, ProofOptions, Sharing
-from ..public_names import public
 from .driver import hand_over, new_key
 from .job import Job
 from .record import Record, kept_effort, kept_options, write_record

@@ -7,10 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from ..drawings.shown import Shown
-from ..errors import counted
+from ..errors import counted, public
 from ..models.frames import Answered
 from ..models.model import Model
-from ..public_names import public
 
 
 @public

@@ -25,7 +25,7 @@ from ..api.progress import progress_lines, read_given
 from ..api.stored_runs import stored_model
 from ..compiled.compiled import Compiled, compile_model
 from ..compiled.expected_counts import expected_counts, with_tables
-from ..errors import IncompatibleRunError, ModelError, checks_keywords
+from ..errors import IncompatibleRunError, ModelError, checks_keywords, public
 from ..formats.read import GivenModel
 from ..formats.write import save, verify_written
 from ..machine.resources import Resources
@@ -33,7 +33,6 @@ from ..models.cases import Cases
 from ..models.checks import integer
 from ..models.model import Model
 from ..options import Keywords, checked_number
-from ..public_names import public
 from ..results.remaining_time import Iteration
 from .data_rows import DataRows, group_rows, rows_of
 from .fit_folder import fit_folder, fit_identity

@@ -8,8 +8,7 @@ from decimal import Decimal
 from functools import cached_property
 
 from ...tasks.steps.light_dataclass import dataclass
-from ..errors import ModelError, shorten
-from ..public_names import public
+from ..errors import ModelError, public, shorten
 from .checks import first_again
 from .model import Model, checked_model
 

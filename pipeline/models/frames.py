@@ -14,8 +14,7 @@ from typing import Any
 from ...cluster.version import install_hint
 from ...tasks.steps.light_dataclass import dataclass
 from ..drawings.shown import Shown
-from ..errors import MOST_NAMED, ModelError, printable, shown_number
-from ..public_names import public
+from ..errors import MOST_NAMED, ModelError, printable, public, shown_number
 
 
 def imported_pandas() -> Any:

@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 from ...tasks.rows.keys import Keys
 from ...tasks.steps.light_dataclass import dataclass
 from ...tasks.steps.number_limits import FAR_INTEGER, LARGEST_DECIMALS
-from ..errors import ModelError
-from ..public_names import public
+from ..errors import ModelError, public
 
 # Dense tables of at least this many cells may be kept by rows.
 _ROWS_LEAST_CELLS: Final = 1 << 16

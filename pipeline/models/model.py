@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ...tasks.steps.light_dataclass import dataclass
-from ..errors import ModelError, checks_keywords, format_bytes, shorten
-from ..public_names import ShortDir, public
+from ..errors import ModelError, ShortDir, checks_keywords, format_bytes, public, shorten
 from .checks import Kind as Kind
 from .checks import (
     array_of,

@@ -11,8 +11,7 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import ModelError, checks_keywords
-from ..public_names import public
+from ..errors import ModelError, checks_keywords, public
 from .checks import integer
 from .dcop import Agent, Dcop, one_agent_each
 from .model import FORBIDDEN, Function, Model

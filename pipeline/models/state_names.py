@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from ..drawings.display_policy import LISTED_MEMBERS
+from ..drawings.shown import LISTED_MEMBERS
 from ..errors import ModelError, meant, shorten
 
 _INTEGER = re.compile(r"-?(0|[1-9]\d{0,299})", re.ASCII)

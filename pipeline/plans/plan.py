@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from ...tasks.steps.ordered_sum import ordered_sum
 from ...tasks.steps.step import Step
-from ..errors import format_bytes, format_cells
-from ..public_names import ShortDir, public
+from ..errors import ShortDir, format_bytes, format_cells, public
 from ..trees.costs import TreeCost
 from ..trees.memory import Sizing
 from ..trees.tree import Tree

@@ -22,8 +22,7 @@ from ...tasks.steps.step import Step
 from ..drawings.graph_picture import Drawn, svg_of
 from ..drawings.svg import RENDERED, Svg, check_renderer, page_of
 from ..errors import ModelError
-from ..local_paths import local_path
-from ..written_files import whole_text
+from ..local_paths import local_path, whole_text
 
 # Eliminations in the picture of a plan. 160 rows are about three screens; more would not be read.
 _DRAWN_ROWS: Final = 160

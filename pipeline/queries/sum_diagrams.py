@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ...tasks.diagrams.diagram import Diagram, Spaces, as_bits
 from ...tasks.diagrams.min_plus import NoRoomError, diagram_bytes, n_nodes
 from ...tasks.diagrams.sum_product import Factor, Means, from_table, product
-from .query_policy import QueryPolicy
+from .formula import QueryPolicy
 
 Table = tuple[Sequence[int], NDArray[Any]]
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from ...storage.files import Place, is_there
 from ..drawings import charts
-from ..drawings.display_policy import LISTED_MEMBERS
+from ..drawings.shown import LISTED_MEMBERS
 from ..errors import (
     IncompatibleRunError,
     format_bytes,

@@ -18,12 +18,10 @@ from ...cluster.memory import default_memory_bytes
 from ...storage.object_store import ObjectPath
 from ..drawings import charts
 from ..drawings.html import page
-from ..errors import FormatError, checks_keywords, shorten
+from ..errors import FormatError, checks_keywords, public, shorten
 from ..formats.text.source import read_json
-from ..local_paths import folder_path
-from ..public_names import public
+from ..local_paths import folder_path, whole_text
 from ..results.dpop_result import DpopResult
-from ..written_files import whole_text
 from .fact_pages import batch_sections, command_of, fact_sections, is_batch, is_evaluation
 from .runs import Sections, answer_sections, answer_title, best_sections, origin_rows, run_sections
 

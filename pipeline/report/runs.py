@@ -22,8 +22,8 @@ from ...tasks.steps.step import Step
 from ..answering.prepared import Prepared, prepare
 from ..api.stored_runs import stored_question
 from ..drawings import charts
-from ..drawings.display_policy import LISTED_MEMBERS, SAME_SECONDS
 from ..drawings.html import Html
+from ..drawings.shown import LISTED_MEMBERS, SAME_SECONDS
 from ..drawings.svg import Svg
 from ..errors import BucketflowError, IncompatibleRunError, counted, format_bytes, shown_number
 from ..formats.read import load

@@ -442,7 +442,7 @@ def listing(papers: Sequence[Paper]) -> list[tuple[str, str]]:
 
 def write(comparison: Comparison, out: Path | None, page_file: Path | None) -> None:
     """Write the comparison as JSON, and as a page in HTML or Markdown, by its suffix."""
-    from ..written_files import whole_text
+    from ..local_paths import whole_text
 
     texts = [] if out is None else [(out, comparison.to_json())]
     if page_file is not None:

@@ -11,11 +11,9 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 from ..drawings.shown import first_lines, wrapped
-from ..errors import counted, shown_number
+from ..errors import counted, public, shown_number
 from ..models.frames import Tabled
-from ..public_names import public
-from .asked import AskedOf
-from .proof import plain_number, plan_dict, shown_assignment
+from .proof import AskedOf, plain_number, plan_dict, shown_assignment
 
 if TYPE_CHECKING:
     from ..plans.plan import Plan

@@ -9,12 +9,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ...tasks.steps.light_dataclass import dataclass
 from ..drawings.shown import Shown
-from ..errors import format_bytes, shown_number
+from ..errors import format_bytes, public, shown_number
 from ..models.frames import Tabled
 from ..preprocessing.preprocess import Query
-from ..public_names import public
-from .asked import AskedOf
-from .proof import DaskWork, plain_number, shown_assignment
+from .proof import AskedOf, DaskWork, plain_number, shown_assignment
 
 if TYPE_CHECKING:
     from ..minibuckets.partition import Partition

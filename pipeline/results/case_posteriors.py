@@ -11,10 +11,9 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import MissingNameError, meant
+from ..errors import MissingNameError, meant, public
 from ..models.frames import imported_pandas
 from ..models.model import Model
-from ..public_names import public
 from .labeled_array import LabeledArray
 
 Array = NDArray[Any]

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ...tasks.steps.light_dataclass import dataclass
 from ..drawings.shown import Shown, aligned_lines
-from ..errors import format_bytes, shown_number
+from ..errors import format_bytes, public, shown_number
 from ..models.frames import Tabled
-from ..public_names import public
 from .proof import DaskWork, plain_number, shown_assignment, work_before
 
 if TYPE_CHECKING:

@@ -10,12 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..drawings.display_policy import LISTED_MEMBERS
-from ..drawings.shown import MOST_LINES, first_lines
-from ..errors import NOISE_DIGITS, MissingNameError, ModelError, counted, meant, printable, short_number
+from ..drawings.shown import LISTED_MEMBERS, MOST_LINES, first_lines
+from ..errors import NOISE_DIGITS, MissingNameError, ModelError, counted, meant, printable, public, short_number
 from ..models.frames import imported_pandas
 from ..models.model import Model
-from ..public_names import public
 
 Array = NDArray[Any]
 States = Sequence[str | int]

@@ -12,11 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...tasks.steps.number_limits import LEAST_FACTOR, SAME_SHARE
-from ..errors import ModelError, counted, rounded_sum
+from ..errors import ModelError, counted, public, rounded_sum
 from ..models.frames import Tabled
 from ..models.model import Model
-from ..public_names import public
-from .asked import AskedOf
+from .proof import AskedOf
 
 Array = NDArray[np.float64]
 # Maximum number of printed parameters; the parameters with the largest effect are printed.

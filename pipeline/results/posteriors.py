@@ -15,16 +15,14 @@ from numpy.typing import NDArray
 
 from ...tasks.steps.light_dataclass import dataclass
 from ..drawings.shown import MOST_LINES, first_lines, wrapped
-from ..errors import MissingNameError, ModelError, counted, logarithm, meant, power_of_ten, printable
+from ..errors import MissingNameError, ModelError, counted, logarithm, meant, power_of_ten, printable, public
+from ..local_paths import whole_text
 from ..models.frames import Tabled
 from ..models.model import Model
 from ..plans.plan import Plan
-from ..public_names import public
-from ..written_files import whole_text
-from .asked import AskedOf
 from .labeled_array import LABEL_WIDTH, JointTables, LabeledArray, bar_lengths, bar_lines, without_noise
 from .labeled_array import labelled as labelled_table
-from .proof import DaskWork, RowsWork, Tried, plain_number, plan_figures, tried_before, work_before
+from .proof import AskedOf, DaskWork, RowsWork, Tried, plain_number, plan_figures, tried_before, work_before
 
 if TYPE_CHECKING:
     from ..drawings.html import Html

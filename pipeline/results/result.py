@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ...tasks.steps.light_dataclass import dataclass
 from ..drawings.shown import Shown
-from ..errors import ModelError, format_bytes, logarithm, power_of_ten
+from ..errors import ModelError, ShortDir, format_bytes, logarithm, power_of_ten, public
 from ..models.frames import Tabled
 from ..models.model import Model
 from ..models.query import ValueQuery
-from ..public_names import ShortDir, public
-from .asked import AskedOf
 from .proof import (
+    AskedOf,
     DaskWork,
     DiagramWork,
     Proof,

@@ -10,12 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..drawings.shown import Shown
-from ..errors import format_bytes
+from ..errors import format_bytes, public
 from ..models.frames import Answered, imported_pandas
 from ..models.model import Model
-from ..public_names import public
-from .asked import AskedOf
-from .proof import plan_dict, shown_assignment
+from .proof import AskedOf, plan_dict, shown_assignment
 
 if TYPE_CHECKING:
     from ..plans.plan import Plan

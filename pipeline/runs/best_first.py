@@ -23,8 +23,7 @@ from ..orders.min_fill import min_fill_order
 from ..queries.arithmetic import CostOptimum, EnergyOptimum
 from ..trees.memory import leaf_bytes
 from .run import Run
-from .run_policy import SlicePolicy
-from .slices import Slices, group_totals
+from .slices import SlicePolicy, Slices, group_totals
 
 # Bounds on all slices of a network together: mini-buckets with an order that ends with the conditioned variables.
 

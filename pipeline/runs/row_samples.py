@@ -21,11 +21,11 @@ from numpy.typing import NDArray
 from ...tasks.rows.relation import Relation, Table, from_dense
 from ...tasks.steps.number_limits import LARGEST_EXPONENT
 from ...tasks.steps.ordered_sum import ordered_sum
+from ...tasks.steps.policy import Policy
 from ...tasks.steps.row_policy import RowPolicy
 from ...tasks.steps.semiring import LOG_SUM, Semiring
 from ...tasks.steps.step import Step
 from .run import Run
-from .run_policy import SamplingPolicy
 
 # Maximum rows of a sample: of step tables, and of leaf tables, which are kept whole if possible.
 _MOST_LEAF_ROWS: Final = 1 << 16
@@ -33,6 +33,22 @@ _MOST_LEAF_ROWS: Final = 1 << 16
 _FEWEST_ROWS: Final = 24
 
 States = NDArray[np.uint64]
+
+
+@dataclass(frozen=True)
+class SamplingPolicy(Policy):
+    """The numbers behind samples of rows.
+
+    Parameters
+    ----------
+    most_rows : int
+        Maximum rows of a sample: of step tables, and of leaf tables, which are kept whole if possible.
+    most_joined : int
+        Rows of a join that are made; of more some are drawn.
+    """
+
+    most_rows: int = 1 << 11
+    most_joined: int = 1 << 13
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,7 +18,7 @@ import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from .server_policy import HEAD_BYTES, RETRY_SECONDS, ServerPolicy
+from .service_queue import HEAD_BYTES, RETRY_SECONDS, ServerPolicy
 
 # Files and sockets that the answers themselves may open.
 _SPARE_FILES = 256

@@ -15,8 +15,7 @@ from ..batches.pricing import Price, PricedRow, shared_price
 from ..batches.summary import RowOutcome
 from ..errors import BucketflowError, enough_bytes
 from ..options import Options, parse_size
-from .server_policy import ServerPolicy
-from .service_queue import ServedRequest, Step
+from .service_queue import ServedRequest, ServerPolicy, Step
 
 # Questions of one client and one model that are answered before it is another client's turn.
 _PACK_ROWS: Final = 64

@@ -22,14 +22,12 @@ from ...storage.files import write_whole
 from ...storage.locks import scratch_folder
 from ..batches.manifest import read_lines
 from ..batches.models import BatchPolicy
-from ..errors import BucketflowError, BudgetError, ModelError, checks_keywords, format_bytes, shorten
+from ..errors import BucketflowError, BudgetError, ModelError, checks_keywords, format_bytes, public, shorten
 from ..models.checks import integer
 from ..options import Options, checked_number, parse_size
-from ..public_names import public
 from .row_answers import RowAnswers
 from .server_folder import ServerFolder, check_installed, default_folder, read_token
-from .server_policy import ServerPolicy
-from .service_queue import ServedRequest, ServiceQueue
+from .service_queue import ServedRequest, ServerPolicy, ServiceQueue
 from .web_app import ServerMetrics
 
 # Models that came as text: files that the server keeps while questions need them, and as many others as have room.

@@ -27,8 +27,7 @@ from ..formats.registry import known_suffixes
 from ..metrics import Metrics
 from ..models.query import QUERIES
 from .asgi_server import open_limit
-from .server_policy import HEAD_BYTES, RETRY_SECONDS, ServerPolicy
-from .service_queue import ClosedQueueError, FullQueueError, ServedRequest
+from .service_queue import HEAD_BYTES, RETRY_SECONDS, ClosedQueueError, FullQueueError, ServedRequest, ServerPolicy
 
 if TYPE_CHECKING:
     from starlette.types import Message, Receive, Scope, Send

@@ -13,13 +13,11 @@ from ...cluster.memory import limited_task_bytes
 from ...tasks.steps.light_dataclass import dataclass
 from ..drawings.charts import timeline
 from ..drawings.svg import Svg
-from ..errors import BudgetError, ModelError, checks_keywords, format_bytes, size_option
+from ..errors import BudgetError, ModelError, checks_keywords, format_bytes, parse_rate, parse_size, public, size_option
 from ..models.checks import integer
 from ..plans.plan import Plan
 from ..plans.planning_policy import PlanningPolicy
 from ..plans.worker_parts import SENT_SECONDS
-from ..public_names import public
-from ..sizes import parse_rate, parse_size
 from .simulated_cluster import CLIENT, SimulatedCluster, SimulatedSpan, SimulatedTask, Simulator
 from .simulated_tasks import divided_for, simulated_tasks
 

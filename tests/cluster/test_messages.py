@@ -23,7 +23,7 @@ from bucketflow.pipeline.minibuckets.least_costs import LeastCosts, beginning, e
 from bucketflow.pipeline.minibuckets.log_sums import log_sum_bounds
 from bucketflow.pipeline.minibuckets.partition import Size, partition
 from bucketflow.pipeline.minibuckets.worker_messages import MessageWorkers, message_graph, task_count
-from bucketflow.pipeline.runs.run_policy import SlicePolicy
+from bucketflow.pipeline.runs.slices import SlicePolicy
 from bucketflow.tasks.steps.semiring import MIN_PLUS
 from tests.cluster.test_steps import Needs
 from tests.models import grid

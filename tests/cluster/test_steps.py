@@ -31,7 +31,7 @@ from bucketflow.cluster.starting import NO_DASHBOARD
 from bucketflow.pipeline.budget.budget_policy import BudgetPolicy
 from bucketflow.pipeline.cli.main import main
 from bucketflow.pipeline.runs import row_tasks
-from bucketflow.pipeline.runs.run_policy import SlicePolicy
+from bucketflow.pipeline.runs.slices import SlicePolicy
 from bucketflow.tasks.boxes import row_box
 from bucketflow.tasks.boxes.box_policy import BoxPolicy
 from bucketflow.tasks.steps.row_policy import RowPolicy

@@ -25,7 +25,7 @@ from bucketflow.pipeline.batches.manifest import Row
 from bucketflow.pipeline.batches.models import BatchPolicy
 from bucketflow.pipeline.batches.pricing import Price, PricedRow, Pricing
 from bucketflow.pipeline.cli.main import main
-from bucketflow.pipeline.drawings.display_policy import DisplayPolicy
+from bucketflow.pipeline.drawings.shown import DisplayPolicy
 from bucketflow.pipeline.options import Options
 from bucketflow.pipeline.results.proof import Proof
 from bucketflow.pipeline.results.result import Result

@@ -25,7 +25,7 @@ from bucketflow.pipeline.gates.circuit import CircuitGraph, CircuitPolicy
 from bucketflow.pipeline.gates.evaluation import best, flows, log_values, walk_down
 from bucketflow.pipeline.gates.stored_gates import StoredGates
 from bucketflow.pipeline.models.function import Function
-from bucketflow.pipeline.queries.query_policy import QueryPolicy
+from bucketflow.pipeline.queries.formula import QueryPolicy
 from tests.models import assignments, bayes_models, brute_count, grid, markov_models
 
 Array = NDArray[Any]

@@ -18,7 +18,7 @@ from bucketflow.pipeline.answering import answer_question
 from bucketflow.pipeline.api import bound as bound_module
 from bucketflow.pipeline.api import progress
 from bucketflow.pipeline.compiling import apart, counts_compiling
-from bucketflow.pipeline.drawings.display_policy import DisplayPolicy
+from bucketflow.pipeline.drawings.shown import DisplayPolicy
 from bucketflow.pipeline.results.remaining_time import ClosingBounds, SweptShare
 from bucketflow.pipeline.results.result import Result
 from bucketflow.tasks.compiler import jit, working_time

@@ -25,7 +25,7 @@ from bucketflow.pipeline.options import Options
 from bucketflow.pipeline.plans import worker_parts
 from bucketflow.pipeline.plans.planning_policy import PlanningPolicy
 from bucketflow.pipeline.runs import device_slices
-from bucketflow.pipeline.runs.run_policy import SlicePolicy
+from bucketflow.pipeline.runs.slices import SlicePolicy
 from bucketflow.pipeline.trees.costs import Rates
 from tests.device_stand_in import StandIn, device, imagine_devices
 from tests.models import grid

@@ -13,7 +13,7 @@ from bucketflow.pipeline.budget.budget_policy import BudgetPolicy
 from bucketflow.pipeline.jobs import record
 from bucketflow.pipeline.jobs.record import Pulse
 from bucketflow.pipeline.results.remaining_time import ClosingBounds, SweptShare
-from bucketflow.pipeline.runs.run_policy import SlicePolicy
+from bucketflow.pipeline.runs.slices import SlicePolicy
 from bucketflow.storage.run_folder import JobDir
 from tests.models import grid
 from tests.pipeline.rows.sparse import ring

@@ -15,8 +15,7 @@ from bucketflow import Model, Result
 from bucketflow.pipeline.answering.engines.strategy_policy import TurnLengths
 from bucketflow.pipeline.errors import BudgetError
 from bucketflow.pipeline.preprocessing.preprocess import reduce_model
-from bucketflow.pipeline.queries.formula import UnfitError, formula_of, has_mixed_tables
-from bucketflow.pipeline.queries.query_policy import QueryPolicy
+from bucketflow.pipeline.queries.formula import QueryPolicy, UnfitError, formula_of, has_mixed_tables
 from tests.models import brute_count, brute_log10_sum, cost_models, markov_models
 from tests.strategies import NEVER_QUICK, solve_by
 

@@ -10,7 +10,7 @@ import pytest
 
 import bucketflow
 from bucketflow.pipeline.api import progress
-from bucketflow.pipeline.drawings.display_policy import DisplayPolicy
+from bucketflow.pipeline.drawings.shown import DisplayPolicy
 from bucketflow.pipeline.models.model import Model
 from bucketflow.pipeline.results.proof import Proof
 from bucketflow.pipeline.results.remaining_time import ClosingBounds, SweptShare

@@ -17,7 +17,7 @@ from bucketflow import Model
 from bucketflow.pipeline.answering import sums
 from bucketflow.pipeline.answering.question import question_of
 from bucketflow.pipeline.options import Options
-from bucketflow.pipeline.queries.query_policy import QueryPolicy
+from bucketflow.pipeline.queries.formula import QueryPolicy
 from bucketflow.pipeline.queries.sum_diagrams import DiagramBudget, EdgesSpentError, SumElimination, Table
 from bucketflow.tasks.diagrams.sum_product import VanishedError
 from tests.models import grid

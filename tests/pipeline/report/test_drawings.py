@@ -17,9 +17,9 @@ from bucketflow import Model, ModelError
 from bucketflow.pipeline.cli.main import main
 from bucketflow.pipeline.drawings import network_layouts
 from bucketflow.pipeline.drawings.charts import lines, table
-from bucketflow.pipeline.drawings.display_policy import DisplayPolicy
 from bucketflow.pipeline.drawings.html import bars
 from bucketflow.pipeline.drawings.network_picture import edge_routes
+from bucketflow.pipeline.drawings.shown import DisplayPolicy
 from bucketflow.pipeline.drawings.svg import Svg, light
 from tests.models import grid
 

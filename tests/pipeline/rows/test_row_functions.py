@@ -13,7 +13,7 @@ from bucketflow.pipeline.errors import BudgetError, ModelError
 from bucketflow.pipeline.models.function import Function, compact
 from bucketflow.pipeline.models.model import Model
 from bucketflow.pipeline.preprocessing.preprocess import reduce_model
-from bucketflow.pipeline.queries.query_policy import QueryPolicy
+from bucketflow.pipeline.queries.formula import QueryPolicy
 from tests.policies import InForce
 
 COUNT = 5_000

@@ -20,9 +20,8 @@ from bucketflow.pipeline.answering.running import run_of
 from bucketflow.pipeline.machine.resources import Resources
 from bucketflow.pipeline.options import Options
 from bucketflow.pipeline.runs.parts import sweep_parts
-from bucketflow.pipeline.runs.row_samples import sampled_work
+from bucketflow.pipeline.runs.row_samples import SamplingPolicy, sampled_work
 from bucketflow.pipeline.runs.run import Run
-from bucketflow.pipeline.runs.run_policy import SamplingPolicy
 from bucketflow.tasks.steps.row_policy import RowPolicy
 from tests.pipeline.rows.sparse import dense_ring, ring
 from tests.pipeline.rows.test_rows_memory import band_grid

@@ -21,7 +21,7 @@ from bucketflow.pipeline.models.model import FORBIDDEN, Model
 from bucketflow.pipeline.runs import best_first, slices
 from bucketflow.pipeline.runs.best_first import SliceBounds, affordable, slice_bounds
 from bucketflow.pipeline.runs.run import Run
-from bucketflow.pipeline.runs.run_policy import SlicePolicy
+from bucketflow.pipeline.runs.slices import SlicePolicy
 from tests.pipeline.proofs.networks import cost_networks
 from tests.policies import InForce
 

@@ -14,14 +14,13 @@ from click.testing import CliRunner, Result
 
 from bucketflow.pipeline.batches.models import kept_model
 from bucketflow.pipeline.cli import batch as serving
+from bucketflow.pipeline.cli.batch import SentText
 from bucketflow.pipeline.cli.main import main
 from bucketflow.pipeline.cli.options import reading_by
 from bucketflow.pipeline.server import warm_client
-from bucketflow.pipeline.server.command_runs import SentText
 from bucketflow.pipeline.server.server import QuestionServer, ServerSettings
 from bucketflow.pipeline.server.server_folder import ServerFolder
-from bucketflow.pipeline.server.server_policy import ServerPolicy
-from bucketflow.pipeline.server.service_queue import ServedRequest
+from bucketflow.pipeline.server.service_queue import ServedRequest, ServerPolicy
 from tests.policies import InForce
 
 pytest.importorskip("uvicorn", reason="the extra serve is not installed")

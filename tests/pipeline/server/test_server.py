@@ -23,8 +23,7 @@ from bucketflow.pipeline.batches.models import BatchPolicy
 from bucketflow.pipeline.examples import example_path
 from bucketflow.pipeline.server.server import QuestionServer, ServerSettings
 from bucketflow.pipeline.server.server_folder import ServerFolder, all_folders, default_folder
-from bucketflow.pipeline.server.server_policy import ServerPolicy
-from bucketflow.pipeline.server.service_queue import ServedRequest
+from bucketflow.pipeline.server.service_queue import ServedRequest, ServerPolicy
 from bucketflow.pipeline.server.warm_client import posted, stop_server
 from tests.policies import InForce
 
