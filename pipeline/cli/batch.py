@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from ...cluster.logs import log_settings
-from ..server.service_queue import ServedRequest
 from .ending import driver_metrics, guarded, say
 from .options import (
     Grouped,
@@ -191,7 +190,7 @@ def serve(stop: bool, warm_lock: int | None, as_json: bool, **options: Any) -> N
     from ..server.warm_client import folder_here
 
     folder = default_folder() if warm_lock is None else folder_here()
-    server = QuestionServer(ServerSettings(**options), folder, _command_run)
+    server = QuestionServer(ServerSettings(**options), folder, run_described)
 
     def ready(url: str) -> None:
         facts = {"url": url, "token_file": str(folder.token_file), "pid": os.getpid()}
@@ -199,11 +198,6 @@ def serve(stop: bool, warm_lock: int | None, as_json: bool, **options: Any) -> N
 
     with server.stopped_by_signals(), reading_by(kept_model):
         server.run(None if warm_lock is None else FileIO(warm_lock, "r+b"), ready)
-
-
-def _command_run(told: Mapping[str, Any], request: ServedRequest) -> None:
-
-    run_described(_warm_command, told, request)
 
 
 def _warm_command(name: str) -> Callable[..., object] | None:
@@ -243,10 +237,6 @@ def report(source: str, out: str) -> None:
     print_written(out)
 
 
-Commands = Callable[[str], Callable[..., object] | None]
-"""Returns the function of a command that clients may run, which ends as a program does."""
-
-
 class SentText(TextIOBase):
     """A stream that sends every text under a name as soon as it is written."""
 
@@ -276,14 +266,14 @@ def send_event(request: ServedRequest, **event: Any) -> None:
     request.send(json.dumps(event).encode() + b"\n")
 
 
-def run_described(find: Commands, told: Mapping[str, Any], request: ServedRequest) -> None:
+def run_described(told: Mapping[str, Any], request: ServedRequest) -> None:
     """Run a command in the working directory of its client; send what it prints, and how it ends.
 
     Events are ``stdout`` and ``stderr`` with a text. The last event is ``exit`` with a code, ``usage`` or ``os_error``
     with an error for the client to raise, or ``stopped``, after which the client may run the command itself.
     """
     name, options, folder = (told.get(key) for key in ("command", "options", "folder"))
-    function = find(name) if isinstance(name, str) else None
+    function = _warm_command(name) if isinstance(name, str) else None
     if function is None or not isinstance(options, dict) or not isinstance(folder, str):
         send_event(request, stderr="bucketflow: a server cannot run this command\n")
         send_event(request, exit=2)
