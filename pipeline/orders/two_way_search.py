@@ -7,6 +7,7 @@ from dataclasses import replace
 from operator import itemgetter
 from typing import Final
 
+from ...tasks.steps.lowering import SMALL_CELLS
 from ..trees.costs import Rates, tree_cost, two_way_seconds
 from ..trees.rewrites import split_stars
 from ..trees.tree import Tree
@@ -72,7 +73,9 @@ def tree_for_both_ways(search: TreeSearch, effort: PlanningBudget | None = None,
     if search.tree != "refined":
         return _tree_as_asked(search, starts, first, effort, check)
     best = starts.buckets(first)
-    if search.automatic and tree_cost(best, search.rates, itemsize).seconds > MOST_SAVED * HOPELESS_SECONDS:
+    has_large = max(best.joined_cells, default=0) > SMALL_CELLS  # a tree of small joins is never hopeless
+    beyond = MOST_SAVED * HOPELESS_SECONDS
+    if search.automatic and has_large and tree_cost(best, search.rates, itemsize).seconds > beyond:
         return best
     split = split_stars(best)
     if search.automatic and _multiplied_cells(split) < policy.both_ways_tiny_cells:

@@ -131,6 +131,10 @@ class PlannedSteps:
         """For each step, the tables that no later step needs."""
         return freed_tables(self.steps, self.outputs)
 
+    def remember_freed(self, freed: tuple[tuple[int, ...], ...]) -> None:
+        """Take the freed tables from the planner, to avoid a second search for them."""
+        self.__dict__["freed"] = freed
+
     @cached_property
     def swept_bytes(self) -> int:
         """Peak host bytes of the step tables in a slice, without the leaf tables."""

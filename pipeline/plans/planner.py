@@ -11,6 +11,7 @@ from typing import Final
 
 from ...tasks.steps.caches import REMEMBERED
 from ...tasks.steps.light_dataclass import dataclass
+from ...tasks.steps.lowering import SMALL_CELLS
 from ..errors import BudgetError, format_bytes, format_count
 from ..orders.effort import OUTLINE_SECONDS, TABLE_SECONDS, PlanningBudget
 from ..orders.last_variables import trees_with_last
@@ -255,6 +256,8 @@ class Planner(TreePlanner):
 
     def _refuse_hopeless(self, tree: Tree) -> None:
         """Refuse a tree that neither slices nor disks bring within anyone's time, before its steps are lowered."""
+        if max(tree.joined_cells, default=0) <= SMALL_CELLS:
+            return
         cost = tree_cost(tree, self.rates, self.problem.itemsize)
         if cost.seconds <= HOPELESS_SECONDS:
             return

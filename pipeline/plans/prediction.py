@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -168,7 +169,7 @@ def _slowness(rates: Rates) -> float:
 
 def steps_seconds(steps: Iterable[Step], rates: Rates, itemsize: int) -> float:
     """Predict lowered steps, one after the other."""
-    return _sum_of(steps, lambda lowered: step_seconds(lowered, rates, itemsize))
+    return _sum_of(steps, _pricing(rates, itemsize))
 
 
 def _sum_of(steps: Iterable[Step], price: Callable[[Lowered], float]) -> float:
@@ -205,18 +206,32 @@ def step_seconds(lowered: Lowered, rates: Rates, itemsize: int) -> float:
     itemsize : int
         Bytes of a cell.
     """
-    work = lowered_work(lowered)
-    if isinstance(rates, KernelRates):
-        if is_repeated(lowered):
-            if lowered.cells <= SMALL_CELLS:
-                return _SMALL_REPEATED
-            rates = replace(rates, step_seconds=_REPEATED * rates.step_seconds)
-        if lowered.cells < _LAUNCHES_COUNTED:
-            return costs.step_seconds(work, rates, itemsize)
-        from ...tasks.gpu.tiling.device_lowering import launched_seconds
+    return _pricing(rates, itemsize)(lowered)
 
-        return rates.step_seconds + launched_seconds(lowered)
-    rates, slowness = _measured(rates), _slowness(rates)
+
+def _pricing(rates: Rates, itemsize: int) -> Callable[[Lowered], float]:
+    """Return a function that predicts the seconds of one lowered step."""
+    if isinstance(rates, KernelRates):
+        return partial(_launched_seconds, rates, itemsize)
+    return partial(_looped_seconds, _measured(rates), _slowness(rates), itemsize)
+
+
+def _launched_seconds(rates: KernelRates, itemsize: int, lowered: Lowered) -> float:
+    """Predict a step on a device."""
+    if is_repeated(lowered):
+        if lowered.cells <= SMALL_CELLS:
+            return _SMALL_REPEATED
+        rates = replace(rates, step_seconds=_REPEATED * rates.step_seconds)
+    if lowered.cells < _LAUNCHES_COUNTED:
+        return costs.step_seconds(lowered_work(lowered), rates, itemsize)
+    from ...tasks.gpu.tiling.device_lowering import launched_seconds
+
+    return rates.step_seconds + launched_seconds(lowered)
+
+
+def _looped_seconds(rates: Rates, slowness: float, itemsize: int, lowered: Lowered) -> float:
+    """Predict a step on a core, from measured rates."""
+    work = lowered_work(lowered)
     if work.cells <= SMALL_CELLS:
         loops = (_SMALL_CELL + _SMALL_TABLE_CELL * work.tables) * work.cells / rates.cells_per_second
         return _begun(_SMALL, work, slowness) + loops

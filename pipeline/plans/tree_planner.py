@@ -11,6 +11,7 @@ from typing import Any, Final, Self
 
 from ...tasks.steps.caches import Remembered
 from ...tasks.steps.light_dataclass import dataclass
+from ...tasks.sweeps.sweep import freed_tables
 from ..errors import BudgetError
 from ..trees.costs import Rates, steps_cost
 from ..trees.cutsets import variant_nodes
@@ -252,7 +253,7 @@ class TreePlanner:
         """Lower the steps back of a plan that has those up."""
         builder = StepBuilder(plan.tree, plan.layouts, self.problem)
         back = tuple(builder.backward(readings))
-        cost = steps_cost((*plan.up, *back), plan.tree, self.rates, plan.itemsize)
+        cost = steps_cost(back, plan.tree, self.rates, plan.itemsize, before=plan.cost)
         return replace(plan, back=back, results=builder.results, cost=cost, unsliced_cells=cost.cells)
 
     def _remade(self, plan: Plan, *, must_fit: bool) -> Plan | None:
@@ -287,8 +288,11 @@ class TreePlanner:
         fixed = plan.model_bytes + plan.leaf_bytes
         found = plan
         for shared in dict.fromkeys((plan.shared_tables, ())):
-            peak = fixed + sweep_peak(plan.steps, sizing, (*plan.outputs, *shared))
+            freed = freed_tables(plan.steps, (*plan.outputs, *shared))
+            peak = fixed + sweep_peak(plan.steps, sizing, (), freed=freed)
             found = replace(plan, peak_bytes=peak, variant_from=plan.variant_from if shared else 0)
+            if not shared:
+                found.remember_freed(freed)
             if peak <= self.memory_bytes:
                 break
         return found

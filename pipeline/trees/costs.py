@@ -360,10 +360,18 @@ def _joins(sizer: Sizer, inputs: Sequence[int], largest: float) -> tuple[float, 
     return number, ordered_sum(cells) * number / len(joins), of_inputs
 
 
-def steps_cost(steps: Iterable[Step], tree: Tree, rates: Rates, itemsize: int) -> TreeCost:
-    """Count the work of lowered steps, one way or both ways over a tree."""
+def steps_cost(
+    steps: Iterable[Step], tree: Tree, rates: Rates, itemsize: int, before: TreeCost | None = None
+) -> TreeCost:
+    """Count the work of lowered steps, one way or both ways over a tree.
+
+    With ``before``, the work of earlier steps over the same tree is included.
+    """
     cells = read = written = count = 0
     seconds = 0.0
+    if before is not None:
+        cells, read, written, count = before.cells, before.read_cells, before.written_cells, before.steps
+        seconds = before.seconds
     # steps that look alike are lowered once
     alike: dict[int, tuple[float, int]] = {}
     for step in steps:
@@ -374,6 +382,8 @@ def steps_cost(steps: Iterable[Step], tree: Tree, rates: Rates, itemsize: int) -
         seconds += known[0]
         cells, read, written = cells + lowered.cells, read + known[1], written + lowered.out_cells
         count += 1
+    if before is not None:
+        return TreeCost(cells, before.largest_table_cells, before.width, read, written, seconds, count)
     width = max([mask.bit_count() for mask in tree.joined_masks], default=0) - 1
     return TreeCost(cells, max(tree.cells, default=1), width, read, written, seconds, count)
 

@@ -102,6 +102,7 @@ def sweep_peak(
     kept: Collection[int],
     most: float = inf,
     made_bytes: Mapping[int, int] | None = None,
+    freed: Sequence[Sequence[int]] | None = None,
 ) -> int:
     """Return the peak bytes of the tables of ``steps`` and of their workspace, without the leaves.
 
@@ -119,13 +120,15 @@ def sweep_peak(
         On a device, if tables alone exceed it, their peak is returned, because computing the workspace takes long.
     made_bytes : mapping of int to int, optional
         Bytes of the tables, if known.
+    freed : sequence of sequence of int, optional
+        For each step, the tables that are freed after it, if known; ``kept`` then has no effect.
     """
     made: dict[int, int] = {}
     live = peak = 0
     sizes, itemsize, threads = sizing.sizes, sizing.itemsize, sizing.threads
     # the steps that may need most come first
     waiting: list[tuple[int, int, Step]] = []
-    for step, gone in zip(steps, freed_tables(steps, kept), strict=True):
+    for step, gone in zip(steps, freed or freed_tables(steps, kept), strict=True):
         node = step.node
         live -= made.get(node, 0)
         size = table_bytes(sizes, step.axes, itemsize) if made_bytes is None else made_bytes[node]

@@ -56,7 +56,7 @@ class Axes:
         return math.prod([n for n, stride in zip(self.sizes, strides, strict=True) if stride])
 
 
-def fuse(inputs: Sequence[Sequence[int]], output: Sequence[int], sizes: Mapping[int, int]) -> Axes:
+def fuse(inputs: Sequence[Sequence[int]], output: Sequence[int], sizes: Mapping[int, int] | Sequence[int]) -> Axes:
     """Drop axes of one cell and merge axes that are adjacent, in the same order, wherever they occur.
 
     Raises
@@ -64,20 +64,52 @@ def fuse(inputs: Sequence[Sequence[int]], output: Sequence[int], sizes: Mapping[
     ValueError
         If a scope repeats a variable or the output has a variable that no input has.
     """
-    tables = [[v for v in scope if sizes[v] != 1] for scope in (*inputs, output)]
+    return fused(inputs, output, sizes)[0]
+
+
+def fused(
+    inputs: Sequence[Sequence[int]], output: Sequence[int], sizes: Mapping[int, int] | Sequence[int]
+) -> tuple[Axes, list[int]]:
+    """Fuse the axes of a step as :func:`fuse` does, and return the cells of each input and of the output too."""
     _check(inputs, output)
-    after, before = _neighbours(tables)
-    largest = max(tables[:-1], key=lambda scope: math.prod([sizes[v] for v in scope]))
-    kept = set(tables[-1])
-    eliminated = dict.fromkeys(v for scope in (largest, *tables[:-1]) for v in scope if v not in kept)
-    runs = _runs((*eliminated, *tables[-1]), after, before, sizes)
-    strides = [_strides(scope, sizes) for scope in tables]
+    # the variables that follow and precede each one everywhere; -1 for none, or not always the same
+    after: dict[int, int] = {}
+    before: dict[int, int] = {}
+    strides: list[dict[int, int]] = []
+    counts: list[int] = []
+    for scope in (*inputs, output):
+        own: dict[int, int] = {}
+        cells, following = 1, -1
+        for v in reversed(scope):
+            size = sizes[v]
+            if size == 1:
+                continue
+            own[v] = cells
+            cells *= size
+            if after.setdefault(v, following) != following:
+                after[v] = -1
+            if following >= 0 and before.setdefault(following, v) != v:
+                before[following] = -1
+            following = v
+        if following >= 0 and before.setdefault(following, -1) != -1:
+            before[following] = -1
+        strides.append(own)
+        counts.append(cells)
+    kept = strides[-1]
+    largest = counts.index(max(counts[:-1]))
+    eliminated: dict[int, None] = {}
+    for own in (strides[largest], *strides[:-1]):
+        for v in reversed(own):
+            if v not in kept:
+                eliminated[v] = None
+    runs = _runs((*eliminated, *reversed(kept)), after, before, sizes)
     last = [run[-1] for run in runs]
-    return Axes(
-        sizes=tuple([math.prod([sizes[v] for v in run]) for run in runs]),
-        strides=tuple([tuple([table.get(v, 0) for v in last]) for table in strides[:-1]]),
-        out=tuple([strides[-1].get(v, 0) for v in last]),
+    axes = Axes(
+        sizes=tuple([sizes[run[0]] if len(run) == 1 else math.prod([sizes[v] for v in run]) for run in runs]),
+        strides=tuple([tuple([own.get(v, 0) for v in last]) for own in strides[:-1]]),
+        out=tuple([kept.get(v, 0) for v in last]),
     )
+    return axes, counts
 
 
 def _check(inputs: Sequence[Sequence[int]], output: Sequence[int]) -> None:
@@ -89,25 +121,11 @@ def _check(inputs: Sequence[Sequence[int]], output: Sequence[int]) -> None:
         raise ValueError(f"output variables {sorted(missing)} occur in no input")
 
 
-def _neighbours(tables: Iterable[Sequence[int]]) -> tuple[dict[int, int], dict[int, int]]:
-    """Return the variables that follow and precede each one everywhere; -1 for none, or not always the same."""
-    after: dict[int, int] = {}
-    before: dict[int, int] = {}
-    for scope in tables:
-        previous = -1
-        for v in scope:
-            if before.setdefault(v, previous) != previous:
-                before[v] = -1
-            if previous >= 0 and after.setdefault(previous, v) != v:
-                after[previous] = -1
-            previous = v
-        if previous >= 0 and after.setdefault(previous, -1) != -1:
-            after[previous] = -1
-    return after, before
-
-
 def _runs(
-    order: Sequence[int], after: Mapping[int, int], before: Mapping[int, int], sizes: Mapping[int, int]
+    order: Sequence[int],
+    after: Mapping[int, int],
+    before: Mapping[int, int],
+    sizes: Mapping[int, int] | Sequence[int],
 ) -> list[list[int]]:
     """Cut the axis order into runs to fuse, grown from the right so that the innermost run is full."""
     runs: list[list[int]] = []
@@ -122,15 +140,6 @@ def _runs(
             cells = sizes[v]
     runs.reverse()
     return runs
-
-
-def _strides(scope: Sequence[int], sizes: Mapping[int, int]) -> dict[int, int]:
-    strides: dict[int, int] = {}
-    cells = 1
-    for v in reversed(scope):
-        strides[v] = cells
-        cells *= sizes[v]
-    return strides
 
 
 # Sets of small numbers, as of variables or axes, as the bits of integers.

@@ -17,8 +17,7 @@ a table and a vector are read once, row by row.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Literal, NamedTuple
 
 import numpy as np
@@ -26,7 +25,7 @@ import numpy.typing as npt
 
 from . import products
 from . import streaming as streaming_loops
-from .axes import Axes, fuse
+from .axes import Axes, fused
 from .light_dataclass import dataclass
 from .products import Product, as_product
 from .semiring import Semiring
@@ -106,9 +105,10 @@ class Lowered:
 def lower(
     inputs: Sequence[tuple[int, ...]],
     output: tuple[int, ...],
-    sizes: Mapping[int, int],
+    sizes: Mapping[int, int] | Sequence[int],
     dtype: npt.DTypeLike,
     semiring: Semiring,
+    quick: Callable[[Axes], tuple[Quick, int] | None] | None = None,
 ) -> Lowered:
     """Lower a step.
 
@@ -122,6 +122,8 @@ def lower(
         Domain size of each variable.
     dtype
         Dtype of all tables; must be the semiring's dtype.
+    quick
+        Returns the einsum of a step, and the bytes of its temporaries; None for a step without one.
 
     Raises
     ------
@@ -133,29 +135,33 @@ def lower(
         raise ValueError("a step needs at least one input")
     if dtype != semiring.dtype and np.dtype(dtype).name != semiring.dtype:
         raise ValueError(f"tables of dtype {np.dtype(dtype).name} in a semiring over {semiring.dtype}")
-    axes = fuse(inputs, output, sizes)
+    axes, (*input_cells, out_cells) = fused(inputs, output, sizes)
     cells = axes.cells
     blocks = cut(axes)
-    product, loops = None, None
+    product = loops = merged = None
+    workspace, thread = blocks_bytes(blocks, semiring), 0
     if cells > SMALL_CELLS:
         product = as_product(axes, semiring)
         # a matrix product is faster than a loop nest wherever a step is one
         loops = None if product else as_loops(axes, semiring)
-    merged = merged_blocks(loops) if loops else None
-    kernel = _kernel_bytes(axes, semiring, loops, merged, product)
+        merged = merged_blocks(loops) if loops else None
+        kernel, thread = _kernel_bytes(axes, semiring, loops, merged, product)
+        workspace = max(kernel, workspace)
+    einsum = quick(axes) if quick else None
     return Lowered(
-        semiring=semiring,
-        axes=axes,
-        regime="small" if cells <= SMALL_CELLS else "matrix" if product else "streaming",
-        cells=cells,
-        out_cells=math.prod([sizes[v] for v in output]),
-        input_cells=tuple([math.prod([sizes[v] for v in scope]) for scope in inputs]),
-        workspace_bytes=max(kernel[0], blocks_bytes(blocks, semiring)),
-        thread_bytes=kernel[1],
-        blocks=blocks,
-        merged=merged,
-        loops=loops,
-        product=product,
+        semiring,
+        axes,
+        "small" if cells <= SMALL_CELLS else "matrix" if product else "streaming",
+        cells,
+        out_cells,
+        tuple(input_cells),
+        max(workspace, einsum[1]) if einsum else workspace,
+        thread,
+        blocks,
+        merged,
+        loops,
+        product,
+        einsum[0] if einsum else None,
     )
 
 

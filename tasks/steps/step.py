@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from heapq import heappop, heappush
-from math import log
+from math import log, prod
 from typing import NamedTuple
 
-from .axes import Sizes, bits_of
+from .axes import Axes, Sizes, bits_of
 from .lowering import Lowered, Quick, lower
 from .semiring import Semiring
 
@@ -224,25 +223,30 @@ def make_step(
 def _lowered(
     input_axes: tuple[tuple[int, ...], ...], axes: tuple[int, ...], sizes: tuple[int, ...], semiring: Semiring
 ) -> Lowered:
-    lowered = lower(input_axes, axes, dict(enumerate(sizes)), semiring.dtype, semiring)
-    fused = lowered.axes
+    if semiring.name != "sum_product":
+        return lower(input_axes, axes, sizes, semiring.dtype, semiring)
     most = _QUICK_CELLS if len(input_axes) < 3 else _MOST_PAIRWISE_CELLS
-    if semiring.name != "sum_product" or lowered.cells > most or len(fused.sizes) > len(_LETTERS):
-        return lowered
+    quick = partial(_quick, most, semiring.itemsize)
+    return lower(input_axes, axes, sizes, semiring.dtype, semiring, quick)
+
+
+def _quick(most: int, itemsize: int, fused: Axes) -> tuple[Quick, int] | None:
+    """Return the einsum of a step, and the bytes of its temporaries; None for more than ``most`` cells."""
+    sizes, cells = fused.sizes, fused.cells
+    if cells > most or len(sizes) > len(_LETTERS):
+        return None
     orders = [_axis_order(strides) for strides in fused.strides]
-    shapes = tuple([tuple([fused.sizes[a] for a in order]) for order in orders])
+    shapes = tuple([tuple([sizes[a] for a in order]) for order in orders])
     terms = ["".join([_LETTERS[a] for a in order]) for order in orders]
-    out = _LETTERS[fused.eliminated : len(fused.sizes)]
+    out = _LETTERS[fused.eliminated : len(sizes)]
     pairs: tuple[Join, ...] = ()
     workspace = 0
-    if lowered.cells >= _PAIRWISE_CELLS or len(terms) > _PAIRWISE_TABLES:
-        pairs, terms, workspace = pairwise(terms, out, dict(zip(_LETTERS, fused.sizes, strict=False)))
-    summed = log(lowered.cells / lowered.out_cells)
-    quick = Quick(shapes, f"{','.join(terms)}->{out}", pairs, summed)
-    workspace_bytes = max(workspace * semiring.itemsize, lowered.workspace_bytes)
-    return replace(lowered, quick=quick, workspace_bytes=workspace_bytes)
+    if cells >= _PAIRWISE_CELLS or len(terms) > _PAIRWISE_TABLES:
+        pairs, terms, workspace = pairwise(terms, out, dict(zip(_LETTERS, sizes, strict=False)))
+    summed = log(prod(sizes[: fused.eliminated]))
+    return Quick(shapes, f"{','.join(terms)}->{out}", pairs, summed), workspace * itemsize
 
 
 def _axis_order(strides: Sequence[int]) -> list[int]:
     """Return the axes that a table has, the most significant first."""
-    return sorted([axis for axis, stride in enumerate(strides) if stride], key=lambda axis: -strides[axis])
+    return sorted([axis for axis, stride in enumerate(strides) if stride], key=strides.__getitem__, reverse=True)

@@ -55,11 +55,10 @@ class Blocks:
 
 def cut(axes: Axes, block_cells: int = BLOCK_CELLS) -> Blocks:
     """Choose the block of a step: a row of the output, then eliminated axes, then the rest of the output."""
+    if (cells := axes.cells) <= block_cells:
+        return Blocks(axes, axes.sizes, cells, 0)
     eliminated = axes.eliminated
-    if axes.cells <= block_cells:
-        extents = axes.sizes
-    else:
-        extents = _extents(axes, eliminated, block_cells)
+    extents = _extents(axes, eliminated, block_cells)
     joined = math.prod(extents)
     split = extents[:eliminated] != axes.sizes[:eliminated]
     return Blocks(axes, extents, joined, math.prod(extents[eliminated:]) if split else 0)
@@ -85,11 +84,11 @@ def _extents(axes: Axes, eliminated: int, block_cells: int) -> tuple[int, ...]:
 def blocks_bytes(blocks: Blocks, semiring: Semiring) -> int:
     """Return the bytes of temporaries that `run_blocks` allocates."""
     joined = blocks.joined_cells if needs_buffer(blocks, semiring) else 0
-    out_cells = math.prod(blocks.extents[blocks.axes.eliminated :])
     rows = 0
-    if semiring.name == "log_sum" and blocks.axes.eliminated:
+    if semiring.name == "log_sum" and (eliminated := blocks.axes.eliminated):
+        out_cells = math.prod(blocks.extents[eliminated:])
         rows = 2 * out_cells + out_cells // 8
-    buffers = 2 * min(UFUNC_CELLS, math.prod(blocks.extents))
+    buffers = 2 * min(UFUNC_CELLS, blocks.joined_cells)
     return (joined + blocks.partial_cells + rows + buffers) * semiring.itemsize
 
 

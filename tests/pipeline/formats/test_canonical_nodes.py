@@ -135,6 +135,18 @@ def test_sixty_parents_of_a_noisy_or_are_a_chain(read: Read) -> None:
     np.testing.assert_allclose(10**sure.log10 / 0.9**59, 0.9 * 0.02 + 0.1 * (1 - 0.98 * 0.5), rtol=1e-12)
 
 
+def test_a_compiled_noisy_or_of_18_parents_keeps_small_tables(read: Read) -> None:
+    model = read(wide_noisy_or(18), "a.xdsl")
+    compiled = bucketflow.compile(model, background=False)
+    assert compiled.plan is not None
+    assert max(compiled.plan.tree.joined_cells) <= 16
+    absent = 0.98 * 0.95**18  # the probability of no pain
+    for pain, expected in (("no", 0.05 / 0.95), ("yes", 0.1 * (1 - absent * 0.5 / 0.95) / (1 - absent))):
+        compiled.set_evidence({"Pain": pain})
+        for found in (compiled.marginals(), bucketflow.marginals(model, evidence={"Pain": pain})):
+            np.testing.assert_allclose(found["C0"], [expected, 1 - expected], rtol=1e-12)
+
+
 @pytest.mark.parametrize("query", ["optimum", "count"])
 def test_hidden_chance_has_no_best_assignment(read: Read, query: str) -> None:
     with pytest.raises(ModelError, match=rf"a\.xdsl:1: the table of 'Pain' would have {2**61} entries.* no {query}"):

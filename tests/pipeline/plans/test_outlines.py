@@ -19,7 +19,7 @@ from bucketflow.pipeline.plans.planner import Planner
 from bucketflow.pipeline.plans.problem import PlanOptions, Problem, sliced_dims
 from bucketflow.pipeline.plans.recompute import BothWaysBytes, with_parts_again
 from bucketflow.pipeline.plans.two_way_steps import StepBuilder
-from bucketflow.pipeline.trees.costs import Rates
+from bucketflow.pipeline.trees.costs import Rates, steps_cost
 from bucketflow.pipeline.trees.memory import Sizing, sweep_peak
 from bucketflow.pipeline.trees.tree import Tree, bucket_tree
 from bucketflow.tasks.steps.semiring import MIN_PLUS, SUM_PRODUCT
@@ -123,6 +123,9 @@ def test_both_ways_need_no_less_than_is_told_before_they_are_lowered(seed: int) 
     needs = BothWaysBytes(tree, order, targets, 8)
     made = sweep_peak(plan.steps, sizing, plan.outputs)
     assert needs.least() <= made
+    assert plan.freed == freed_tables(plan.steps, plan.outputs)
+    assert made == sweep_peak(plan.steps, sizing, (), freed=plan.freed) == plan.peak_bytes - plan.leaf_bytes
+    assert plan.cost == steps_cost(plan.steps, tree, RATES, 8)
     inner = [node for node in order if tree.parent[node] >= 0]
     for _ in range(8):
         cuts = frozenset(draw.sample(inner, draw.randint(0, len(inner))))
