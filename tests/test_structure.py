@@ -217,6 +217,12 @@ def check_purity(path: Path, allowed: Collection[str] = ()) -> None:
         assert not {name.split(".")[0] for name in names} & HEAVY - {*allowed}, path
 
 
+def test_every_room_of_the_pipeline_has_tests_of_its_own() -> None:
+    rooms = {path.name for path in (ROOT / "pipeline").iterdir() if (path / "__init__.py").exists()}
+    tested = {path.parent.name for path in (ROOT / "tests" / "pipeline").glob("*/test_*.py")}
+    assert rooms <= tested
+
+
 @pytest.mark.parametrize("folder", PURE)
 def test_planning_is_pure(folder: str) -> None:
     for path in modules(folder):

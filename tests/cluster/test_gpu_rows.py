@@ -18,7 +18,7 @@ from bucketflow.tasks.rows.host import HostRows
 from bucketflow.tasks.steps.row_policy import RowPolicy
 from tests.cluster.test_gpu_workers import FREE, cluster, pretended_device
 from tests.device_stand_in import StandInRows, device
-from tests.pipeline.rows.sparse import ring
+from tests.pipeline.runs.sparse import ring
 from tests.policies import InForce
 
 

@@ -27,7 +27,7 @@ from bucketflow.pipeline.runs.slices import SlicePolicy
 from bucketflow.tasks.steps.semiring import MIN_PLUS
 from tests.cluster.test_steps import Needs
 from tests.models import grid
-from tests.pipeline.proofs.test_mini_buckets import random_network
+from tests.pipeline.minibuckets.test_mini_buckets import random_network
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

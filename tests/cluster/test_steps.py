@@ -36,7 +36,7 @@ from bucketflow.tasks.boxes import row_box
 from bucketflow.tasks.boxes.box_policy import BoxPolicy
 from bucketflow.tasks.steps.row_policy import RowPolicy
 from tests.models import grid
-from tests.pipeline.rows.sparse import ring
+from tests.pipeline.runs.sparse import ring
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

@@ -40,12 +40,9 @@ def bench(name: str, *options: str) -> list[str]:
 
 def tests() -> list[str]:
     """Return the command of the tests."""
-    names = ["devices", "cli/test_calibrate.py", "proofs/test_layers.py", "circuits/test_circuits.py"]
-    names += ["batches/test_batch_lists.py", "assignments/test_device_draws.py"]
-    whole = [str(TESTS / "pipeline" / name) for name in names]
     options = ["-m", "gpu", "--import-mode=importlib", "-p", "no:cacheprovider", "-p", "no:benchmark"]
     options += ["-n", "8"] if find_spec("xdist") else []
-    return [sys.executable, "-m", "pytest", *options, str(TESTS / "tasks"), str(TESTS / "cluster"), *whole]
+    return [sys.executable, "-m", "pytest", *options, *(str(TESTS / room) for room in ("tasks", "cluster", "pipeline"))]
 
 
 def parts(quick: bool) -> dict[str, tuple[list[str], int]]:

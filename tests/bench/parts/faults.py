@@ -29,7 +29,7 @@ sys.path.insert(0, str(Path(__file__).parents[3]))
 
 import bucketflow
 from bucketflow.storage import ledger
-from tests.pipeline.rows.sparse import ring
+from tests.pipeline.runs.sparse import ring
 
 WIDTH, STATES, SHARE = 9, 4, 8
 #: Groups of variables with so many joint states, and a budget in which their tables do not fit.

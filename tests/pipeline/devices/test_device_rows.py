@@ -24,7 +24,7 @@ from bucketflow.tasks.rows.relation import Relation
 from bucketflow.tasks.steps.row_policy import RowPolicy
 from tests.device_stand_in import RealDevice, StandIn, device, real_device
 from tests.models import cost_models
-from tests.pipeline.rows.sparse import dense_ring, ring, sparse_models
+from tests.pipeline.runs.sparse import dense_ring, ring, sparse_models
 from tests.policies import InForce
 
 FEW = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

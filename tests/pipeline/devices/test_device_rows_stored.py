@@ -30,7 +30,7 @@ from bucketflow.tasks.rows.host import HostRows
 from bucketflow.tasks.steps.row_policy import RowPolicy
 from tests.device_stand_in import RealDevice, StandIn, device, real_device
 from tests.pipeline.devices.test_device_rows import FEW
-from tests.pipeline.rows.sparse import dense_ring, ring, sparse_models
+from tests.pipeline.runs.sparse import dense_ring, ring, sparse_models
 from tests.policies import InForce
 
 TINY = 900_000

@@ -27,7 +27,7 @@ from bucketflow.pipeline.plans.plan import Plan
 from bucketflow.tasks.boxes.device_stores import HostTables
 from tests.device_stand_in import RealDevice, StandIn, device, real_device
 from tests.models import entries, grid, named_model
-from tests.pipeline.marginals.test_marginal_runs import same
+from tests.pipeline.runs.test_marginal_runs import same
 from tests.policies import InForce
 
 

@@ -33,7 +33,7 @@ from bucketflow.tasks.sweeps.sweep import Plain
 from tests.cluster.test_steps import assert_same
 from tests.device_stand_in import StandInRows, device
 from tests.models import named_model
-from tests.pipeline.rows.sparse import ring, sparse_models
+from tests.pipeline.runs.sparse import ring, sparse_models
 from tests.policies import InForce
 
 FEW = settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -16,7 +16,7 @@ from bucketflow.pipeline.results.remaining_time import ClosingBounds, SweptShare
 from bucketflow.pipeline.runs.slices import SlicePolicy
 from bucketflow.storage.run_folder import JobDir
 from tests.models import grid
-from tests.pipeline.rows.sparse import ring
+from tests.pipeline.runs.sparse import ring
 from tests.policies import InForce
 
 

@@ -20,7 +20,7 @@ from bucketflow.pipeline.plans.worker_parts import both_ways_in_parts
 from bucketflow.pipeline.queries.arithmetic import ScaledPartition
 from bucketflow.pipeline.trees.costs import Rates
 from tests.models import bayes_models, grid, markov_models
-from tests.pipeline.marginals.test_spread import in_one_piece, run_of
+from tests.pipeline.runs.test_spread import in_one_piece, run_of
 
 
 @given(model=st.one_of(markov_models(), bayes_models()), data=st.data())

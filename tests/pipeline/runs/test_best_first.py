@@ -22,10 +22,9 @@ from bucketflow.pipeline.runs import best_first, slices
 from bucketflow.pipeline.runs.best_first import SliceBounds, affordable, slice_bounds
 from bucketflow.pipeline.runs.run import Run
 from bucketflow.pipeline.runs.slices import SlicePolicy
+from tests.pipeline.budget.test_budget import grid
 from tests.pipeline.proofs.networks import cost_networks
 from tests.policies import InForce
-
-from ..plans.test_budget import grid
 
 
 @given(network=cost_networks(), data=st.data(), cells=st.sampled_from([40, 400, 10**6]))

@@ -34,8 +34,8 @@ from tests.killing import killing_one, stopped
 from tests.memory import traced_boxes
 from tests.models import grid
 from tests.opening import opened
-from tests.pipeline.marginals.test_marginal_runs import inspected
-from tests.pipeline.plans.test_budget import SLACK_BYTES, measured_peak
+from tests.pipeline.budget.test_budget import SLACK_BYTES, measured_peak
+from tests.pipeline.runs.test_marginal_runs import inspected
 from tests.policies import InForce
 
 MARGIN = 1 << 20

@@ -11,8 +11,7 @@ import bucketflow
 from bucketflow import Model
 from bucketflow.pipeline.compiled.compiled_policy import CompiledPolicy
 from bucketflow.pipeline.models.model import Function
-
-from ...exact import Weights
+from tests.exact import Weights
 
 CASES = 15
 

@@ -25,7 +25,7 @@ from bucketflow.pipeline.plans.planning_policy import PlanningPolicy
 from bucketflow.pipeline.runs.parts import sweep_parts
 from bucketflow.pipeline.trees.costs import Rates
 from tests.models import grid
-from tests.pipeline.marginals.test_spread import branching
+from tests.pipeline.runs.test_spread import branching
 from tests.policies import InForce
 
 

@@ -38,7 +38,7 @@ from bucketflow.tasks.steps.semiring import MIN_PLUS
 from bucketflow.tasks.steps.step import make_step
 from tests.device_stand_in import device
 from tests.memory import traced
-from tests.pipeline.rows.sparse import COSTS, FEW, WEIGHTS, dense_ring, ring, sparse_models
+from tests.pipeline.runs.sparse import COSTS, FEW, WEIGHTS, dense_ring, ring, sparse_models
 from tests.policies import InForce
 
 Task = tuple[str, tuple[int, ...]]

@@ -23,7 +23,7 @@ from bucketflow.pipeline.trees.tree import bucket_tree
 from bucketflow.tasks.cpu.dense import contract
 from bucketflow.tasks.steps.semiring import LOG_SUM, MIN_PLUS, SUM_PRODUCT, Semiring
 from tests.models import named_model
-from tests.pipeline.plans.test_trees import check, problems
+from tests.pipeline.trees.test_trees import check, problems
 
 
 def naive_bayes(features: int, classes: int = 3) -> Model:

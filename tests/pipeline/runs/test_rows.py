@@ -38,7 +38,7 @@ from bucketflow.tasks.steps.row_policy import RowPolicy
 from tests.memory import traced
 from tests.models import brute_count
 from tests.pipeline.queries.test_counts import chain
-from tests.pipeline.rows.sparse import COSTS, FEW, WEIGHTS, dense_ring, ring, sparse_models
+from tests.pipeline.runs.sparse import COSTS, FEW, WEIGHTS, dense_ring, ring, sparse_models
 from tests.policies import InForce
 from tests.strategies import solve_by
 

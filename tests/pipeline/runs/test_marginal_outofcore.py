@@ -42,9 +42,9 @@ from bucketflow.tasks.sweeps.scaled import Scaled, joined_scales
 from tests.killing import killing_one, stopped
 from tests.memory import traced, traced_boxes
 from tests.models import cost_models, grid, named_model
-from tests.pipeline.marginals.test_marginal_runs import command, inspected, same
-from tests.pipeline.marginals.test_marginals import PROBABILITIES, asked
-from tests.pipeline.plans.test_budget import SLACK_BYTES
+from tests.pipeline.budget.test_budget import SLACK_BYTES
+from tests.pipeline.queries.test_marginals import PROBABILITIES, asked
+from tests.pipeline.runs.test_marginal_runs import command, inspected, same
 from tests.pipeline.runs.test_outofcore import memory_of_tasks
 from tests.policies import InForce
 

@@ -20,12 +20,12 @@ from bucketflow.tasks.rows.host import HostRows
 from bucketflow.tasks.steps.row_policy import RowPolicy
 from bucketflow.tasks.sweeps.scaled import Scaled, measured
 from tests.memory import traced
-from tests.pipeline.marginals.test_marginal_outofcore import chunks_written
-from tests.pipeline.rows.sparse import COSTS, WEIGHTS, ring
-from tests.pipeline.rows.test_rows_stored import FEWER, Task, files
-from tests.pipeline.rows.test_rows_stored import cut as cut
-from tests.pipeline.rows.test_rows_stored import done as done
-from tests.pipeline.rows.test_rows_stored import plain as plain
+from tests.pipeline.runs.sparse import COSTS, WEIGHTS, ring
+from tests.pipeline.runs.test_marginal_outofcore import chunks_written
+from tests.pipeline.runs.test_rows_stored import FEWER, Task, files
+from tests.pipeline.runs.test_rows_stored import cut as cut
+from tests.pipeline.runs.test_rows_stored import done as done
+from tests.pipeline.runs.test_rows_stored import plain as plain
 from tests.policies import InForce
 
 TINY = 1_000_000

@@ -39,7 +39,7 @@ from bucketflow.pipeline.agents.solving import AgentOptions, chosen_tree, knowle
 from bucketflow.pipeline.cli.main import main
 from tests.device_stand_in import device
 from tests.models import brute_optimum, cost_models
-from tests.pipeline.dcop.problems import published, published_answer, random_dcop
+from tests.pipeline.agents.problems import published, published_answer, random_dcop
 
 PROBLEMS = st.builds(
     random_dcop,

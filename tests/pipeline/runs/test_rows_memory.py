@@ -28,8 +28,8 @@ from bucketflow.tasks.steps.row_policy import RowPolicy
 from bucketflow.tasks.steps.semiring import MIN_PLUS
 from bucketflow.tasks.steps.step import make_step
 from tests.memory import traced
-from tests.pipeline.rows.test_rows_stored import plain as plain
-from tests.pipeline.rows.test_rows_stored import stored
+from tests.pipeline.runs.test_rows_stored import plain as plain
+from tests.pipeline.runs.test_rows_stored import stored
 from tests.policies import InForce
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import bucketflow
 from bucketflow.pipeline.queries.formula import Formula, simplified
 from tests.models import brute_count
-from tests.pipeline.queries.test_ganak import random_clauses
+from tests.pipeline.answering.test_ganak import random_clauses
 
 _VARIABLES = 6
 

@@ -16,7 +16,7 @@ from bucketflow import BucketflowError, Dcop, Model, ModelError
 from bucketflow.pipeline.cli.main import main
 from bucketflow.pipeline.models.dcop import Agent, External
 from tests.models import assignments
-from tests.pipeline.dcop.problems import published, published_answer, random_dcop
+from tests.pipeline.agents.problems import published, published_answer, random_dcop
 
 YAML = """\
 name: lights

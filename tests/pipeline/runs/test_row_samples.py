@@ -23,8 +23,8 @@ from bucketflow.pipeline.runs.parts import sweep_parts
 from bucketflow.pipeline.runs.row_samples import SamplingPolicy, sampled_work
 from bucketflow.pipeline.runs.run import Run
 from bucketflow.tasks.steps.row_policy import RowPolicy
-from tests.pipeline.rows.sparse import dense_ring, ring
-from tests.pipeline.rows.test_rows_memory import band_grid
+from tests.pipeline.runs.sparse import dense_ring, ring
+from tests.pipeline.runs.test_rows_memory import band_grid
 from tests.policies import InForce
 from tests.strategies import solve_by
 
