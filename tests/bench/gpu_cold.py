@@ -1,0 +1,119 @@
+"""Small questions with ``gpus=1`` whose kernels are not compiled: ``python tests/bench/gpu_cold.py [KIND …]``.
+
+Each kind of question runs in processes of its own, with an empty cache of CuPy's. A line has the seconds of the answer
+by the clock: on the cores, with a cold GPU the first time and the second time, and with a GPU that compiled all kernels
+before. Loops of the cores are compiled, and the GPU is started, before the clock starts. A GPU must not be slower than
+the cores by more than 5% and 10 ms.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+import bucketflow
+from tests.models import grid
+from tests.pipeline.rows.sparse import ring
+
+_SHARE, _SECONDS = 1.05, 0.01
+
+
+_grid, _ring = cache(grid), cache(lambda: ring(1000))
+
+
+def _compiled(gpus: int | None) -> Any:
+    """Ask a compiled model ten times."""
+    compiled = bucketflow.compile(_grid(8, 8, 3, "markov"), gpus=gpus)
+    for number in range(10):
+        compiled.add("x0", number % 3)
+        found = compiled.marginals()
+    return found
+
+
+def _cases(gpus: int | None) -> Any:
+    cases = {"x1": np.arange(200) % 3}
+    return bucketflow.compile(_grid(8, 8, 3, "markov"), gpus=gpus).marginals_batch(cases)
+
+
+KINDS: Final[dict[str, Callable[[int | None], Any]]] = {
+    "bound": lambda gpus: bucketflow.bound(_grid(12, 12, 4), z=7, gpus=gpus),
+    "bound of a sum": lambda gpus: bucketflow.bound(_grid(12, 12, 4, "markov"), "partition", z=7, gpus=gpus),
+    "dpop": lambda gpus: bucketflow.dpop(_grid(9, 9, 3), gpus=gpus),
+    "samples": lambda gpus: bucketflow.sample(_grid(9, 9, 4, "markov"), 50_000, gpus=gpus),
+    "compiled": _compiled,
+    "cases": _cases,
+    "rows": lambda gpus: bucketflow.solve(_ring(), "optimum", representation="rows", gpus=gpus),
+}
+
+
+def _measured(kind: str, device: str) -> None:
+    """Print the seconds of a kind of question in this process, and the notes of its answer, as JSON."""
+    gpus = None if device == "cores" else 1
+    if gpus:
+        import cupy
+
+        cupy.cuda.runtime.free(0)
+    KINDS[kind](None)  # loads the loops of the cores
+    seconds, notes = [], ()
+    for _ in range(2):
+        begun = time.perf_counter()
+        notes = getattr(KINDS[kind](gpus), "notes", ())
+        seconds.append(time.perf_counter() - begun)
+    print(json.dumps([seconds, [*notes]]))
+
+
+def _process(kind: str, device: str, **more: str) -> tuple[list[float], list[str]]:
+    done = subprocess.run(
+        [sys.executable, __file__, "--measure", kind, device],
+        capture_output=True,
+        text=True,
+        env=os.environ | more,
+        check=False,
+    )
+    if done.returncode:
+        raise SystemExit(done.stderr.splitlines()[-1] if done.stderr else f"{kind}: {done.returncode}")
+    seconds, notes = json.loads(done.stdout.splitlines()[-1])
+    return seconds, notes
+
+
+# every kernel seems to be compiled, so that the GPU is used and compiles all that it needs
+_FORCED: Final = {"BUCKETFLOW_BENCH_FORCED": "1"}
+
+
+def main() -> None:
+    """Measure the kinds that are named, or all."""
+    names = [name for name in KINDS if not sys.argv[1:] or name.startswith(tuple(sys.argv[1:]))]
+    for kind in names:
+        with TemporaryDirectory() as cache:
+            (cores, again), _ = _process(kind, "cores")
+            (cold, second), notes = _process(kind, "gpu", CUPY_CACHE_DIR=cache)
+            _process(kind, "gpu", CUPY_CACHE_DIR=cache, **_FORCED)
+            (warm, warm_again), _ = _process(kind, "gpu", CUPY_CACHE_DIR=cache)
+        verdict = "fine" if cold <= _SHARE * cores + _SECONDS else "SLOWER"
+        print(
+            f"{kind:16s} cores {cores:7.3f} and {again:7.3f} s; cold GPU {cold:7.3f} and {second:7.3f} s, {verdict}; "
+            f"warm GPU {warm:7.3f} and {warm_again:7.3f} s; {notes}",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--measure"]:
+        if "BUCKETFLOW_BENCH_FORCED" in os.environ:
+            from bucketflow.tasks.gpu import kernels
+
+            kernels.is_marked = lambda _: True  # type: ignore[assignment]
+        _measured(*sys.argv[2:4])
+    else:
+        main()
