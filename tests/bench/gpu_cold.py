@@ -24,12 +24,12 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[2]))
 import bucketflow
 from tests.models import grid
-from tests.pipeline.rows.sparse import ring
+from tests.pipeline.runs.sparse import ring
 
 _SHARE, _SECONDS = 1.05, 0.01
 
 
-_grid, _ring = cache(grid), cache(lambda: ring(1000))
+_grid, _ring = cache(grid), cache(lambda: ring(120))
 
 
 def _compiled(gpus: int | None) -> Any:
