@@ -11,7 +11,7 @@ import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 _BLOCK_CASES: Final = 8192
 # Number of these cases in a block per thread: few enough that an interruption is noticed soon, and that a cluster
 # has work for every worker.
-_OBSERVED_BLOCK_CASES: Final = 128
+OBSERVED_BLOCK_CASES: Final = 128
 
 # All blocks but the last have the same number of cases, and iterations of learning repeat the same program.
 _LOWERED: Final[Remembered[tuple[Step, ...]]] = Remembered(8)
@@ -206,6 +206,22 @@ def batch_program(
     compiled: bool,
 ) -> BatchProgram:
     """Split the steps into steps that a case can change, and the other steps, whose tables are in ``tables``."""
+    steps, varying, needed = split_steps_of_cases(plan, observations, targets)
+    read = {i for step in steps for i in step.inputs} | needed
+    shared = {i: table for i, table in tables.items() if i in read and i not in varying and i not in leaves}
+    return BatchProgram(plan, leaves, shared, tuple(observations), steps, tuple(targets), compiled)
+
+
+class CaseSteps(NamedTuple):
+    """The steps that a case can change and that an answer needs; all tables that a case changes or an answer needs."""
+
+    steps: tuple[Step, ...]
+    varying: set[int]
+    needed: set[int]
+
+
+def split_steps_of_cases(plan: Plan, observations: Sequence[Observation], targets: Sequence[Target]) -> CaseSteps:
+    """Return the steps that cases of some observations run for some targets."""
     varying = {o.leaf for o in observations}
     for step in plan.steps:
         if not varying.isdisjoint(step.inputs):
@@ -215,9 +231,13 @@ def batch_program(
         if step.node in needed:
             needed.update(step.inputs)
     steps = tuple(step for step in plan.steps if step.node in needed and step.node in varying)
-    read = {i for step in steps for i in step.inputs} | needed
-    shared = {i: table for i, table in tables.items() if i in read and i not in varying and i not in leaves}
-    return BatchProgram(plan, leaves, shared, tuple(observations), steps, tuple(targets), compiled)
+    return CaseSteps(steps, varying, needed)
+
+
+def useful_cells(plan: Plan) -> int:
+    """Return the maximum cells of a case's own tree: a tree with more cells takes longer than the compiled tree."""
+    policy = CompiledPolicy.current()
+    return max(plan.cells // policy.observed_saving, policy.least_observed_cells)
 
 
 def observing(program: BatchProgram, memory_bytes: int, threads: int) -> BatchProgram:
@@ -225,8 +245,7 @@ def observing(program: BatchProgram, memory_bytes: int, threads: int) -> BatchPr
     from ...tasks.sweeps.observed_cases import ObservedCases
 
     plan, policy = program.plan, CompiledPolicy.current()
-    useful = max(plan.cells // policy.observed_saving, policy.least_observed_cells)
-    cells = min(useful, memory_bytes // (SUM_PRODUCT.itemsize * (threads + 1)))
+    cells = min(useful_cells(plan), memory_bytes // (SUM_PRODUCT.itemsize * (threads + 1)))
     if len(plan.tree.dims) > policy.observed_variables or cells < 1:
         return program
     layouts = plan.layouts[: plan.tree.n_leaves]
@@ -236,15 +255,19 @@ def observing(program: BatchProgram, memory_bytes: int, threads: int) -> BatchPr
 
 def block_size(program: BatchProgram, memory_bytes: int, threads: int) -> int:
     """Return the number of cases answered together with ``threads`` threads."""
-    policy = CompiledPolicy.current()
     if program.observed is not None:
         answers = 2 * SUM_PRODUCT.itemsize * (program.observed.ends[-1] + len(program.plan.tree.dims))
-        return max(1, min(_OBSERVED_BLOCK_CASES * threads, memory_bytes // answers))
-    cells = sum(step.lowered.cells for step in program.steps)
-    cases = max(16, min(_BLOCK_CASES, policy.block_cells // max(cells, 1)))
+        return max(1, min(OBSERVED_BLOCK_CASES * threads, memory_bytes // answers))
+    cases = cases_of_block(program.steps)
     while cases > 1 and program.block_bytes(cases) > memory_bytes:
         cases //= 2
     return cases
+
+
+def cases_of_block(steps: Sequence[Step]) -> int:
+    """Return the number of cases whose tables together stay in the cache, at least some that share a step's cost."""
+    cells = sum(step.lowered.cells for step in steps)
+    return max(16, min(_BLOCK_CASES, CompiledPolicy.current().block_cells // max(cells, 1)))
 
 
 def ranges(total: int, size: int) -> Iterator[tuple[int, int]]:

@@ -16,26 +16,34 @@ from ...cluster.pool import CallThreads
 from ...tasks.compiler.code_cache import compiler_pays
 from ...tasks.compiler.numba_parts import unknown_numba
 from ...tasks.gpu.cold_kernels import AVOIDED_START
+from ..answering.question import asked_of
 from ..api.marginals import in_memory
 from ..errors import ModelError
 from ..machine.resources import Resources
 from ..models.cases import Cases
 from ..models.findings import case_likelihoods, check_log10
 from ..options import Where
+from ..orders.depth_first import sweep_cells
+from ..plans.plan import Plan
 from ..queries.expansion import expanded, loose_log
 from ..results.case_posteriors import CaseMarginals, adjacent, unanswered
 from ..runs.pools import DaskPools, serial_pool
 from ..trees.costs import Rates
 from ..trees.tree import Target
+from .case_prices import alone_seconds, together_seconds
 from .case_program import (
+    OBSERVED_BLOCK_CASES,
     BatchProgram,
     BlockAnswer,
     Observation,
     batch_program,
     block_size,
+    cases_of_block,
     observing,
     ranges,
     run_block,
+    split_steps_of_cases,
+    useful_cells,
 )
 from .compiled_policy import CompiledPolicy
 from .state import CompiledState
@@ -175,26 +183,31 @@ class CaseRunner(ABC, Generic[B]):
         """Compute alone the cases that an answer leaves open; the blocks come in order."""
 
     def plan_blocks(self, resources: Resources) -> None:
-        """Choose the steps and the size of blocks for the CPU."""
+        """Choose the steps and the size of blocks for the CPU; without steps, each case is computed alone.
+
+        A batch never takes longer than its cases one after the other, as far as prices tell.
+        """
         compiled, cases = self.compiled, self.cases
         self.size = max(cases.count, 1)
         with compiled.lock:  # of one plan
-            tables = compiled.shared_tables(self.findings)
+            compiled.turn_to_better()
             plan = compiled.plan
+            observations = self._observations
+            observed = plan is not None and self._may_have_own_trees(plan, observations)
+            may_be_alone = plan is not None and not (observed or resources.distributed)
+            if plan is not None and may_be_alone and self._is_quicker_alone(plan, observations, resources.threads):
+                self.size = min(self.size, OBSERVED_BLOCK_CASES)
+                return
+            tables = compiled.shared_tables(self.findings)
         if plan is None or tables is None:
             return
-        local, hosts = self.network.local, compiled.skeleton.hosts
-        observations = [
-            Observation(local[v], hosts[local[v]], self.network.domains[v]) for v in sorted(cases.columns) if v in local
-        ]
         leaves = {node: tables[node] for node in range(plan.tree.n_leaves)}
         several = compiler_pays(plan.cells * cases.count)
         if any(table.logs for table in tables.values()):
             return
         self.program = batch_program(plan, leaves, tables, observations, self.targets, several)
         free = max(resources.memory_bytes - plan.kept_bytes, 0)
-        large = plan.cells * cases.count >= CompiledPolicy.current().observing_cells and not unknown_numba()
-        if large and all(column.ndim == 1 for column in cases.columns.values()):
+        if observed:
             self.program = observing(self.program, free, resources.threads)
         self.size = block_size(self.program, free, 1 if resources.distributed else resources.threads)
 
@@ -207,6 +220,40 @@ class CaseRunner(ABC, Generic[B]):
         # results wait for those of earlier blocks
         room = free // (CallThreads.results_ahead * program.block_bytes(self.size))
         return max(1, min(resources.threads, blocks, room))
+
+    @property
+    def _observations(self) -> list[Observation]:
+        """The observed variables that are left in the network."""
+        local, hosts = self.network.local, self.compiled.skeleton.hosts
+        columns = sorted(self.cases.columns)
+        return [Observation(local[v], hosts[local[v]], self.network.domains[v]) for v in columns if v in local]
+
+    def _may_have_own_trees(self, plan: Plan, observations: Sequence[Observation]) -> bool:
+        """Whether the case that observes most has a tree of its own that is small enough to save time."""
+        cases, policy = self.cases, CompiledPolicy.current()
+        if plan.cells * cases.count < policy.observing_cells or unknown_numba():
+            return False
+        if any(column.ndim > 1 for column in cases.columns.values()):
+            return False
+        observed = np.zeros(cases.count, np.int64)
+        for column in cases.columns.values():
+            observed += column >= 0
+        states = cases.findings(int(observed.argmax()))
+        fixed = {o.variable for o in observations if self.network.variables[o.variable] in states}
+        dims, scopes = plan.tree.dims, plan.layouts[: plan.tree.n_leaves]
+        cells = sweep_cells(
+            [1 if v in fixed else dim for v, dim in enumerate(dims)], scopes, self.compiled.options.seed
+        )
+        return cells <= useful_cells(plan)
+
+    def _is_quicker_alone(self, plan: Plan, observations: Sequence[Observation], threads: int) -> bool:
+        """Whether the cases are predicted to take less time one after the other than together."""
+        compiled, count = self.compiled, self.cases.count
+        steps = split_steps_of_cases(plan, observations, self.targets).steps
+        together = together_seconds(steps, count, cases_of_block(steps), threads)
+        leaves = {self.network.variables[o.variable]: o.leaf for o in observations}
+        has_loops, own_threads = compiled.has_loops, plan.kept_threads
+        return alone_seconds(steps, self.cases, leaves, len(self.targets), has_loops, own_threads) < together
 
     def local_evidence(self, block: Cases) -> dict[int, Array]:
         """Columns of the variables that are left in the network."""
@@ -332,8 +379,10 @@ class _PosteriorRunner(CaseRunner[_Block]):
         """Compute alone what an answer leaves open, and check it."""
         cases, answers = block.cases, block.answers
         logs = answers.log10_evidence
+        names = self.model.names
+        asked = asked_of(self.model, [names[v] for v in self.variables], (), False)
         for case in np.flatnonzero(block.alone):
-            found = self.compiled.asked_alone(cases, int(case), self.variables, self.findings)
+            found = self.compiled.asked_alone(cases, int(case), asked, self.findings)
             assert found.log10_evidence is not None
             logs[case] = found.log10_evidence
             for name, table in answers.items():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Concatenate, Final, NamedTuple, ParamSpec, TypeVar
@@ -165,6 +165,11 @@ class CompiledState:
         """Number of steps that were run so far."""
         return 0 if self._tables is None else self._tables.computed
 
+    @property
+    def has_loops(self) -> bool:
+        """Whether compiled loops run the steps of a propagation."""
+        return self._tables is not None and self._tables.compiled
+
     @one_at_a_time
     def set_evidence(self, evidence: Mapping[str, Finding] | None) -> None:
         """Replace all findings."""
@@ -281,12 +286,10 @@ class CompiledState:
         return found
 
     @one_at_a_time
-    def asked_alone(
-        self, cases: Cases, case: int, variables: Iterable[int], findings: Mapping[int, Array]
-    ) -> Marginals:
-        """Answer one case by itself, under findings on variables that it does not observe."""
-        names = self.model.names
-        return self._marginals([names[v] for v in variables], {**findings, **self._vectors(cases, case)})
+    def asked_alone(self, cases: Cases, case: int, asked: BeliefRequest, findings: Mapping[int, Array]) -> Marginals:
+        """Answer a request about one case by itself, under findings on variables that it does not observe."""
+        targets = local_targets(self.skeleton.network, asked)
+        return self._answered(asked, targets, {**findings, **self._vectors(cases, case)})
 
     @one_at_a_time
     def beliefs_alone(self, cases: Cases, case: int, targets: Sequence[Target]) -> AloneBeliefs:

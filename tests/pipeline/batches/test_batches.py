@@ -14,9 +14,12 @@ from hypothesis import strategies as st
 import bucketflow
 from bucketflow import Model
 from bucketflow.pipeline.compiled import case_run
+from bucketflow.pipeline.compiled.case_prices import alone_seconds, together_seconds
 from bucketflow.pipeline.compiled.compiled_policy import CompiledPolicy
+from bucketflow.pipeline.models.cases import Cases
 from bucketflow.pipeline.models.model import Function
 from tests.models import bayes_models, markov_models, named_model
+from tests.policies import InForce
 
 PROBABILITIES = st.one_of(markov_models(), bayes_models())
 
@@ -108,7 +111,7 @@ def test_only_cases_with_too_wide_a_range_are_computed_alone(monkeypatch: pytest
     """Likelihoods of 1e-200 at every variable of a chain: their products are far below the smallest float."""
     rng = np.random.default_rng(2)
     model = named_model("markov", [2] * 8, [Function((i, i + 1), rng.random((2, 2))) for i in range(7)])
-    weights = rng.random((5, 2))
+    weights = rng.random((20, 2))
     weights[3] = [1e-200, 1.0]
     columns = {name: weights if k % 2 else weights[:, ::-1].copy() for k, name in enumerate(model.names)}
     alone = []
@@ -121,8 +124,8 @@ def test_only_cases_with_too_wide_a_range_are_computed_alone(monkeypatch: pytest
 
     monkeypatch.setattr(case_run, "run_block", spy)
     found = bucketflow.compile(model).marginals_batch(columns)
-    assert alone == [[False, False, False, True, False]]
-    check(model, found, [{name: column[k] for name, column in columns.items()} for k in range(5)])
+    assert alone == [[k == 3 for k in range(20)]]
+    check(model, found, [{name: column[k] for name, column in columns.items()} for k in range(20)])
 
 
 def test_tables_of_any_range() -> None:
@@ -167,3 +170,69 @@ def test_rows_about_a_wide_clause_share_no_order(tmp_path: Path) -> None:
     (tmp_path / "list.csv").write_text("\n".join(["model,query", *rows]))
     found = bucketflow.batch(tmp_path / "list.csv", tmp_path / "out")
     assert (found.answered, found.exit_code) == (3, 0)
+
+
+def ring(states: int, variables: int = 12) -> Model:
+    """Two rings that share their variables; the tables of a sweep have several variables."""
+    rng = np.random.default_rng(5)
+    functions = [Function((i, (i + 3) % variables), rng.random((states, states))) for i in range(variables)]
+    functions += [Function((i, (i + 1) % variables), rng.random((states, states))) for i in range(variables)]
+    return named_model("markov", [states] * variables, functions)
+
+
+@pytest.mark.parametrize(("states", "count", "together"), [(2, 400, True), (8, 3, False)])
+def test_cases_are_answered_together_where_steps_cost_more_than_cells(
+    states: int, count: int, together: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Many cases of small tables share the cost of steps; few cases of large tables run their own messages only."""
+    blocks = []
+    original = case_run.run_block
+
+    def spy(*args: Any) -> Any:
+        blocks.append(args)
+        return original(*args)
+
+    monkeypatch.setattr(case_run, "run_block", spy)
+    model = ring(states)
+    cases = [{f"x{k % 12}": k % states} for k in range(count)]
+    compiled = bucketflow.compile(model, threads=1, background=False)
+    found = compiled.marginals_batch(cases)
+    assert bool(blocks) == together
+    check(model, found, cases[:12])
+
+
+def test_cases_in_turn_are_priced_by_the_messages_that_differ() -> None:
+    compiled = bucketflow.compile(ring(3), background=False)
+    plan, hosts = compiled.plan, compiled.skeleton.hosts
+    assert plan is not None
+    seen = np.array([0, 1, 2, 0, 1, 2])
+    leaves = {0: hosts[0], 5: hosts[5]}
+    one = alone_seconds(plan.steps, Cases(6, {0: seen, 5: np.zeros(6, int)}), leaves, 12, True, 1)
+    two = alone_seconds(plan.steps, Cases(6, {0: seen, 5: seen}), leaves, 12, True, 1)
+    assert 0 < one <= two
+    assert alone_seconds(plan.steps, Cases(6, {0: seen * 0}), leaves, 12, True, 1) == 0
+    assert alone_seconds(plan.steps, Cases(6, {0: seen * 0}), leaves, 12, False, 1) > 0
+    few, many = (together_seconds(plan.steps, count, 100, 1) for count in (1, 100))
+    assert few < many < 100 * few
+
+
+def test_a_tree_of_its_own_is_built_only_for_a_case_that_makes_it_small(
+    in_force: InForce, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_force(CompiledPolicy, observing_cells=1, least_observed_cells=1, observed_saving=64)
+    trees = []
+    original = case_run.observing
+
+    def spy(*args: Any) -> Any:
+        trees.append(args)
+        return original(*args)
+
+    monkeypatch.setattr(case_run, "observing", spy)
+    model = ring(4)
+    compiled = bucketflow.compile(model, background=False)
+    end = {"x0": 1}
+    check(model, compiled.marginals_batch([end, end]), [end, end])
+    assert not trees
+    most = {f"x{v}": v % 4 for v in range(0, 12, 2)}
+    check(model, compiled.marginals_batch([end, most]), [end, most])
+    assert trees
