@@ -33,7 +33,8 @@ def together_seconds(steps: Sequence[Step], cases: int, size: int, threads: int)
         block = work._replace(cells=cases * work.cells, moved_cells=cases * work.moved_cells, matrix=False)
         seconds += step_seconds(block, rates, SUM_PRODUCT.itemsize)
         seconds += cases * work.out_cells * SUM_PRODUCT.itemsize / rates.fresh_bytes_per_second
-    return seconds / threads + math.ceil(cases / size) * len(steps) * Rates().step_seconds
+    blocks = math.ceil(cases / size)
+    return seconds / threads + math.ceil(blocks / threads) * len(steps) * Rates().step_seconds
 
 
 def alone_seconds(

@@ -194,7 +194,7 @@ class CaseRunner(ABC, Generic[B]):
             plan = compiled.plan
             observations = self._observations
             observed = plan is not None and self._may_have_own_trees(plan, observations)
-            may_be_alone = plan is not None and not (observed or resources.distributed)
+            may_be_alone = not (observed or resources.distributed or compiled.device is not None)
             if plan is not None and may_be_alone and self._is_quicker_alone(plan, observations, resources.threads):
                 self.size = min(self.size, OBSERVED_BLOCK_CASES)
                 return
