@@ -11,6 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Context, Decimal, InvalidOperation
 from functools import cached_property
+from itertools import repeat
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +32,8 @@ from .text.tokens import WordStream
 # Clauses of fewer variables are arrays of all their cells.
 _ROWS_FROM = 3
 _EXACT = Context(prec=80)
+# Bytes of literals, in the signs of a clause.
+_POSITIVE, _NEGATIVE = np.uint8(ord("+")), np.uint8(ord("-"))
 
 Weight = int | Decimal | None
 """Cost of violating a clause; None if this is forbidden."""
@@ -188,43 +192,58 @@ class WeightedClauses:
             # an assignment that violates both of two opposite literals is none
             if len(own) == 1 or own.keys().isdisjoint([-literal for literal in own]):
                 place = int(which[k])
-                scope, signs = tuple([abs(x) - 1 for x in own]), bytes([x < 0 for x in own])
-                found[place] = self._like(signs, weights[place]).over(scope)
+                like = self._like(_signs(np.array([[*own]]))[0], weights[place])
+                found[place] = like.over(tuple([abs(x) - 1 for x in own]))
         literals, places = literals[~twice], which[~twice].tolist()
         if not places:
             return
-        size, negative = literals.shape[1], (literals < 0).tobytes()
-        patterns = [negative[k : k + size] for k in range(0, len(negative), size)] if size else [b""] * len(places)
-        keys = list(zip(patterns, map(weights.__getitem__, places), strict=True))
-        alike = {key: self._like(*key) for key in dict.fromkeys(keys)}
-        kinds = {key: (function.values, function.rows, function.default) for key, function in alike.items()}
-        fields = zip(*map(kinds.__getitem__, keys), strict=True)
-        scopes = map(tuple, (np.abs(literals) - 1).tolist())
-        for place, function in zip(places, many_functions(scopes, *fields), strict=True):
+        signs = _signs(literals)
+        if self.header.weighted:
+            keys = list(zip(signs, map(weights.__getitem__, places), strict=True))
+            tables_of = {key: _table_of(self._like(*key)) for key in dict.fromkeys(keys)}
+            tables = map(tables_of.__getitem__, keys)
+        else:  # all weights are equal, and signs are hashed faster than pairs
+            table_of = {each: _table_of(self._like(each, FORBIDDEN)) for each in dict.fromkeys(signs)}
+            tables = map(table_of.__getitem__, signs)
+        variables = (np.abs(literals) - 1).T.tolist()
+        scopes = zip(*variables, strict=True) if variables else repeat((), len(places))
+        for place, function in zip(places, many_functions(scopes, *zip(*tables, strict=True)), strict=True):
             found[place] = function
 
-    def _like(self, violated: bytes, weight: int) -> Function:
+    def _like(self, signs: bytes, weight: int) -> Function:
         """Return a function that is worth something else where every variable is in the violated state.
 
         Those of clauses that differ in their variables alone share one array.
         """
-        made = self.made.get((violated, weight))
+        made = self.made.get((signs, weight))
         if made is None:
-            self.words.allowance.take(2 * len(violated), "its clauses")
-            made = self.made[violated, weight] = self._table(violated, weight)
+            self.words.allowance.take(2 * len(signs), "its clauses")
+            made = self.made[signs, weight] = self._table([sign == _NEGATIVE for sign in signs], weight)
             vars(made)["distinct"] = True
             for array in (made.values, made.values if made.rows is None else made.rows):
                 array.flags.writeable = False
         return made
 
-    def _table(self, violated: bytes, weight: int) -> Function:
+    def _table(self, violated: list[bool], weight: int) -> Function:
         scope = tuple(range(len(violated)))
         default, value = (0, np.array([weight])) if self.header.weighted else (1.0, np.zeros(1))
         if len(scope) >= _ROWS_FROM:
-            return row_function(scope, np.array([list(violated)], dtype=np.uint8), value, default)
+            return row_function(scope, np.array([violated], dtype=np.uint8), value, default)
         values = np.full((2,) * len(scope), default)
-        values[tuple(violated)] = value[0]
+        values[tuple(map(int, violated))] = value[0]
         return dense_function(scope, values)
+
+
+def _table_of(function: Function) -> tuple[NDArray[Any], NDArray[Any] | None, int | float]:
+    """Return the values, the rows and the default of a function."""
+    return function.values, function.rows, function.default
+
+
+def _signs(literals: NDArray[np.int64]) -> list[bytes]:
+    """Return the signs of the literals of each clause, a byte each; no byte is 0, so that NumPy makes the strings."""
+    clauses, size = literals.shape
+    signs: list[bytes] = np.where(literals < 0, _NEGATIVE, _POSITIVE).view(f"S{size}").ravel().tolist() if size else []
+    return signs or [b""] * clauses
 
 
 def _number(word: str) -> int:
@@ -316,10 +335,12 @@ def weight_notes(lines: Sequence[Line], n_vars: int) -> Iterator[str]:
         )
 
 
-def weight_functions(weights: Weights) -> Iterator[Function]:
-    """Yield a function for each variable whose literals weigh."""
-    for literal in filter(lambda literal: literal > 0, weights):
-        yield dense_function((literal - 1,), np.array([weights[-literal], weights[literal]]))
+def weight_functions(weights: Weights) -> list[Function]:
+    """Return a function for each variable whose literals weigh; all arrays are read-only parts of one."""
+    positive = [literal for literal in weights if literal > 0]
+    table = np.array([(weights[-literal], weights[literal]) for literal in positive])
+    table.flags.writeable = False
+    return many_functions([(literal - 1,) for literal in positive], table)
 
 
 def _with_unread(projection: Projection | None, weights: Weights, first: int) -> Projection | None:
@@ -433,7 +454,7 @@ def read_dimacs(source: Source) -> Model:
         names=tuple(f"x{v}" for v in range(1, n_vars + 1)),
         dims=(2,) * n_vars,
         states=(None,) * n_vars,
-        functions=fitting(kind, (2,) * n_vars, (*functions, *weight_functions(weights))),
+        functions=fitting(kind, (2,) * n_vars, (*functions, *weight_functions(weights)), are_read_only=True),
         decimals=decimals,
         name=source.stem,
         notes=(

@@ -29,10 +29,21 @@ class Checked(tuple[Function, ...]):
         return {"fits": self.fits}
 
 
-def fitting(kind: Kind, dims: tuple[int, ...], functions: Iterable[Function]) -> Checked:
-    """Return functions that fit domains and a kind as they were made, values and dtypes too."""
+def fitting(
+    kind: Kind, dims: tuple[int, ...], functions: Iterable[Function], *, are_read_only: bool = False
+) -> Checked:
+    """Return functions that fit domains and a kind as they were made, values and dtypes too.
+
+    Parameters
+    ----------
+    kind : str
+    dims : tuple of int
+    functions : iterable of Function
+    are_read_only : bool, optional
+        Whether no array of any function can be written to.
+    """
     checked = Checked(functions)
-    checked.fits = (dims, kind)
+    checked.fits, checked.read_only = (dims, kind), are_read_only
     return checked
 
 

@@ -107,6 +107,16 @@ def test_weights_without_a_top_are_all_soft(read: Read) -> None:
     assert bucketflow.solve(read("p wcnf 1 3\n5 1 0\n7 -1 0\n2 0\n")).value == 7
 
 
+def test_arrays_of_clauses_and_weights_cannot_be_written_to(read: Read) -> None:
+    formulas = (
+        "p cnf 3 4\n1 -2 0\n-1 2 3 0\n1 1 3 0\n0\nc p weight 1 0.25 0\nc p weight -1 0.75 0\n",
+        "3 1 0\nh 1 -2 0\n",
+    )
+    for text, name in zip(formulas, ("a.cnf", "a.wcnf"), strict=True):
+        functions = read(text, name).functions
+        assert not any(f.values.flags.writeable or (f.rows is not None and f.rows.flags.writeable) for f in functions)
+
+
 @pytest.mark.parametrize("name", ["a.cnf", "a.wcnf", "formula"])
 def test_clauses_go_over_lines_and_files_end_with_a_percent_sign(read: Read, name: str) -> None:
     model = read("c a\n  c b\n\np  cnf 3 2\n1\n-2\nc between\n3 0 -1 2\n0\n%\n0\n\n", name)
