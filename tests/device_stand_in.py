@@ -434,6 +434,7 @@ def device(patch: pytest.MonkeyPatch, least_cells: int = 64, cards: int = 1) -> 
     patch.setattr(gpu_sweep, "compile_together", lambda _: None)
     patch.setattr(rows_device, "compile_together", lambda _: None)
     patch.setattr(rows_device, "free_pools", lambda: None)
+    patch.setattr(rows_device, "join_kernels", lambda *_: [])
     patch.setattr(relations_device, "DEVICE", StandInRows())
     patch.setattr(gpu_gather, "gather_slices", _gather)
     patch.setattr(gpu_decoding, "processors", lambda: 2)

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from ..budget.device_fit import HostBudget
 
 #: Rows joined in one second.
-ROWS_PER_SECOND: Final = 1e7
+ROWS_PER_SECOND: Final = RowPolicy().rows_per_second
 # Less than what starting took.
 _SMALL_BYTES = 1 << 25
 # Where no plan of all cells fits, rows are joined for about a minute.

@@ -11,7 +11,7 @@ import os
 import re
 import sys
 from contextlib import suppress
-from functools import cache
+from functools import cache, lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
@@ -23,7 +23,7 @@ _VERSION: Final = re.compile(r"__version__ = '([^']+)'")
 def is_marked(source: str) -> bool:
     """Whether a source was compiled for this machine's devices, and its code is still on disk."""
     folder = _folder()
-    return folder is not None and (folder / _name(source)).exists()
+    return folder is not None and (folder / _name(source, _platform(_cupy_version()))).exists()
 
 
 def mark(source: str) -> None:
@@ -33,7 +33,7 @@ def mark(source: str) -> None:
         return
     with suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / _name(source)).touch()
+        (folder / _name(source, _platform(_cupy_version()))).touch()
 
 
 def _folder() -> Path | None:
@@ -44,10 +44,11 @@ def _folder() -> Path | None:
     return Path(given or os.path.expanduser("~/.cupy/kernel_cache")) / "bucketflow"
 
 
-def _name(source: str) -> str:
+@lru_cache(maxsize=256)  # each join of sparse tables looks at the same sources
+def _name(source: str, platform: str) -> str:
     from hashlib import blake2b
 
-    return blake2b(source.encode(), key=_platform(_cupy_version()).encode()[:64], digest_size=16).hexdigest()
+    return blake2b(source.encode(), key=platform.encode()[:64], digest_size=16).hexdigest()
 
 
 @cache

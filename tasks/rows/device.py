@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..gpu.kernels import cupy, kernel, processors
+from ..gpu.kernels import Kernel, cupy, kernel, processors
 from ..gpu.tiling.device_limits import NOMINAL
 from ..gpu.tiling.streams import THREADS
 from ..steps.caches import Memo
@@ -258,6 +258,17 @@ def _launch(
     clamp = {"CLAMP": 1} if semiring and semiring.saturates else {}
     found = kernel("relations", law, dtype, entry=entry, WORDS=words, NEW_WORDS=new_words, **clamp)
     found((-(-threads // THREADS),), (THREADS,), _numbers(arguments))
+
+
+def join_kernels(words: int, semiring: Semiring) -> list[Kernel]:
+    """Return kernels that all large joins need whose keys have this number of words: one of each source."""
+    clamp = {"CLAMP": 1} if semiring.saturates else {}
+    sizes = {"WORDS": words, "NEW_WORDS": 1}
+    return [
+        kernel("relations", "min_plus", "float64", entry="find", **sizes),
+        kernel("relations", semiring.name, semiring.dtype, entry="expand", **sizes, **clamp),
+        kernel("radix", "min_plus", f"int{8 * semiring.itemsize}", entry="digits"),
+    ]
 
 
 def _copied(numbers: Words) -> Any:

@@ -14,7 +14,8 @@ from typing import Any, Final, TypeVar
 
 from ..gpu.arrays import free_pools, is_device, upload
 from ..gpu.arrays import on_host as array_on_host
-from ..gpu.kernels import Kernel, compile_together
+from ..gpu.cold_kernels import AVOIDED_START, cores_end_first
+from ..gpu.kernels import Kernel, compile_seconds, compile_together
 from ..gpu.memory import LongStepError, out_of_memory
 from ..gpu.tiling.device_lowering import device_step
 from ..steps.light_dataclass import dataclass
@@ -24,6 +25,8 @@ from ..sweeps.device_sweep import DevicePlaces, DeviceProgram, on_device
 from ..sweeps.program import Program
 from ..sweeps.scaled import Scaled
 from .algebra import PlainRows, Representation, bare
+from .device import join_kernels
+from .keys import Keys
 from .memory_account import LargeJoinError
 from .relation import Dense, Relation, Table, on_host
 from .scaled_rows import ScaledRows, SumProductRows, values_of, with_values
@@ -102,16 +105,34 @@ class DeviceChoice(Representation):
         LargeJoinError
             If a join would have more rows than ``most_joined``.
         """
-        tables, few = self.fewer(tables), RowPolicy.current().device_rows
-        if sum(map(len, tables)) < few:
+        tables = self.fewer(tables)
+        sizes = {v: d for table in tables for v, d in table.keys.sizes.items()}
+        words, rows = Keys(tuple(sizes), tuple(sizes.values())).n_words, sum(map(len, tables))
+        if rows < (few := self.few_rows(words)):
             here = self.with_rows([_here(table) for table in tables])
             try:
-                return self.room.joined_reduced(here, step.axes, self.semiring, few)
+                with AVOIDED_START.counted(few > RowPolicy.current().device_rows):
+                    return self.room.joined_reduced(here, step.axes, self.semiring, few)
             except LargeJoinError:
                 pass
+        AVOIDED_START.pay(compile_seconds(join_kernels(words, self.semiring)))
         if self.shared is not None:
             return self.shared(self, step, tables)
         return self.joined_there(step, tables)
+
+    def few_rows(self, words: int) -> int:
+        """Return the number of rows from which a join, or a table, goes to the device.
+
+        While kernels are missing, the cores do joins that they end before these kernels are compiled.
+
+        Parameters
+        ----------
+        words : int
+            Words of a key.
+        """
+        policy = RowPolicy.current()
+        missing = AVOIDED_START.remaining(compile_seconds(join_kernels(words, self.semiring)))
+        return max(policy.device_rows, int(policy.rows_per_second * missing))
 
     def joined_there(self, step: Step, tables: Sequence[Table]) -> Relation:
         """Join sparse tables on the present device, for all keys or a range of keys; see :meth:`joined`."""
@@ -239,20 +260,29 @@ class DeviceRowsProgram(DeviceProgram[T]):
 
     def _is_large(self, values: Any) -> bool:
         if isinstance(values, Relation):
-            return has_many_rows(values)
+            return has_many_rows(values) and len(values) >= self._choice.few_rows(values.keys.n_words)
         return int(values.size) >= self._choice.places.least_cells
 
     def compile_kernels(self, decoded: bool, others: Sequence[Kernel] = ()) -> None:
-        """Compile the kernels of loops that are expected on the device, as if zeros of tables were independent."""
+        """Compile the kernels of loops that are expected on the device, as if zeros of tables were independent.
+
+        If the cores end these loops sooner, all loops run on the cores.
+        """
         choice, share = self._choice, {node: _share(entries(table)) for node, table in self.leaves.items()}
-        policy, kernels = RowPolicy.current(), list[Kernel]()
+        policy, kernels, looped_cells = RowPolicy.current(), list[Kernel](), 0
         for step in self.steps:
             joined = prod([share.get(i, 1.0) for i in step.inputs])
             cells, out_bytes = step.lowered.cells, step.lowered.out_cells * choice.semiring.itemsize
             looped = joined * _DEVICE_LOOP_GAIN * policy.cells_of_a_row >= 1.0
             if looped and cells >= choice.places.least_cells and out_bytes <= choice.room.nbytes:
                 kernels += choice.kernels(step) or ()
+                looped_cells += cells
             share[step.node] = min(1.0, joined * min(cells // step.lowered.out_cells, _MANY))
+        cores = looped_cells / (policy.rows_per_second * policy.cells_of_a_row) if policy.cells_of_a_row else 0.0
+        if kernels and cores_end_first(kernels, cores):
+            AVOIDED_START.seconds += cores
+            choice.places.least_cells = _MANY
+            kernels = []
         compile_together([*others, *kernels])
 
     def leaves_at(self, states: Mapping[int, int], nodes: Iterable[int]) -> dict[int, T]:

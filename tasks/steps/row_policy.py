@@ -17,6 +17,8 @@ class RowPolicy(Policy):
         would take longer than the loops.
     cells_of_a_row : int
         A row of a join takes as long as this number of cells of a loop.
+    rows_per_second : float
+        Rows that joins on this machine's cores have in a second.
     hopeless_ratio : float
         Sparse joins are skipped if the expected number of rows exceeds the limit by more than this factor. The
         expectation assumes independent tables. Real tables agree in far fewer rows, but not in this many fewer.
@@ -50,6 +52,7 @@ class RowPolicy(Policy):
 
     small_cells: int = 1 << 10
     cells_of_a_row: int = 50
+    rows_per_second: float = 1e7
     hopeless_ratio: float = 1e12
     array_share: float = 1.0
     merged_copies: int = 5

@@ -24,11 +24,16 @@ from bucketflow.tasks.gpu import launch as gpu
 from bucketflow.tasks.gpu.cold_kernels import AVOIDED_START, cores_end_first
 from bucketflow.tasks.gpu.kernels import Kernel
 from bucketflow.tasks.gpu.messages import propagation
+from bucketflow.tasks.rows import device_algebra
+from bucketflow.tasks.rows.device_algebra import DeviceChoice
+from bucketflow.tasks.steps.row_policy import RowPolicy
 from bucketflow.tasks.steps.sweep_policy import SweepPolicy
 from bucketflow.tasks.sweeps import device_walks
 from tests.device_stand_in import StandIn, device
 from tests.interpreted_device import InterpretedMessages
 from tests.models import grid
+from tests.pipeline.runs.sparse import ring
+from tests.policies import InForce
 
 COLD = "because this takes less time than compiling the kernels of a device"
 
@@ -244,3 +249,62 @@ def test_a_compiled_model_that_only_the_device_holds_uses_it(
     monkeypatch.setattr(device_cases, "default_memory_bytes", lambda: 10)
     compiled.marginals()
     assert messages == ["single"]
+
+
+@pytest.fixture
+def joined(seconds: list[float], monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The joins of sparse tables that run on the device."""
+    found: list[str] = []
+    there = DeviceChoice.joined_there
+
+    def joined_there(self: DeviceChoice, *given: Any) -> Any:
+        found.append("join")
+        return there(self, *given)
+
+    monkeypatch.setattr(DeviceChoice, "joined_there", joined_there)
+    monkeypatch.setattr(DeviceChoice, "kernels", lambda _, step: [Kernel(str(step.lowered), "step", seconds[0])])
+    monkeypatch.setattr(device_algebra, "join_kernels", lambda words, _: [Kernel(f"join {words}", "find", seconds[0])])
+    return found
+
+
+@pytest.mark.parametrize(("compiling", "cold"), [(0.0, False), (1e9, True), (1e-9, False)])
+def test_few_rows_are_joined_on_the_cores(
+    compiling: float, cold: bool, there: StandIn, joined: list[str], seconds: list[float], in_force: InForce
+) -> None:
+    in_force(RowPolicy, device_rows=8, small_cells=0, cells_of_a_row=0, array_share=0.0)
+    seconds[0] = compiling
+    model = ring(20)
+    expected = bucketflow.solve(model, "optimum", representation="rows")
+    found = bucketflow.solve(model, "optimum", representation="rows", gpus=1)
+    assert (found.status, found.value) == (expected.status, expected.value)
+    assert (joined == []) == cold
+    assert (AVOIDED_START.seconds > 0.0) == cold
+
+
+def test_a_large_join_goes_to_the_device_at_once(
+    there: StandIn, joined: list[str], seconds: list[float], in_force: InForce
+) -> None:
+    """The rows of its inputs are few, and its own rows are many."""
+    in_force(RowPolicy, device_rows=8, small_cells=0, cells_of_a_row=0, array_share=0.0, rows_per_second=1.0)
+    model, counts = ring(20), list[int]()
+    expected = bucketflow.solve(model, "optimum", representation="rows")
+    for seconds[0] in (0.0, 1000.0):
+        joined.clear()
+        found = bucketflow.solve(model, "optimum", representation="rows", gpus=1)
+        assert found.value == expected.value
+        counts.append(len(joined))
+    warm, cold = counts
+    assert 0 < cold < warm
+
+
+@pytest.mark.parametrize(("compiling", "cold"), [(0.0, False), (1e9, True), (1e-12, False)])
+def test_loops_of_sparse_tables_run_on_the_cores(
+    compiling: float, cold: bool, there: StandIn, joined: list[str], seconds: list[float], in_force: InForce
+) -> None:
+    in_force(RowPolicy, device_rows=1 << 40, small_cells=0)
+    seconds[0] = compiling
+    model = grid(4, 4, 4)
+    steps = ran_there(there)
+    found = bucketflow.solve(model, "optimum", representation="rows", gpus=1)
+    assert found.value == bucketflow.solve(model, "optimum").value
+    assert (steps == []) == cold
