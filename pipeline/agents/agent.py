@@ -101,8 +101,8 @@ Array = NDArray[Any]
 States = Mapping[int, int]
 """States by variable, as the model numbers them."""
 
-#: A variable's number in a message.
-VARIABLE_BYTES = 4
+#: The number of a variable, a state or an agent in a message.
+NUMBER_BYTES = 4
 
 
 @dataclass(frozen=True)
@@ -151,7 +151,7 @@ class Message:
 
 def message_bytes(cells: int, variables: int) -> int:
     """Return the bytes of a message with tables of ``cells`` bytes over ``variables`` variables in total."""
-    return 8 + cells + VARIABLE_BYTES * variables
+    return 8 + cells + NUMBER_BYTES * variables
 
 
 @dataclass(frozen=True)

@@ -14,13 +14,14 @@ from typing import Any, Literal
 
 from ...tasks.steps.light_dataclass import dataclass
 from ..errors import ModelError
+from .agent import NUMBER_BYTES
 from .agent_plan import AgentPlan
 from .pseudo_tree import PseudoTree
 
 Phase = Literal["tree", "util", "context", "value"]
 
-#: An agent's number in a token; a variable's number and its state in a decision.
-AGENT_BYTES, STATE_BYTES = 4, 8
+#: A variable and its state in a decision.
+STATE_BYTES = 2 * NUMBER_BYTES
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,7 @@ def building(tree: PseudoTree, network: SimulatedNetwork, traffic: Traffic) -> C
         roots[agent] = roots.get(tree.parents[agent], agent)
     seconds: dict[int, float] = defaultdict(float)
     for token in tree.tokens:
-        nbytes = AGENT_BYTES * token.visited
+        nbytes = NUMBER_BYTES * token.visited
         traffic.sent("tree", token.sender, token.receiver, nbytes)
         seconds[roots[token.sender]] += network.delay(nbytes) if token.waits else 0.0
     return Clock(max(seconds.values(), default=0.0))

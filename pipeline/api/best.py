@@ -34,7 +34,7 @@ from ..options import Keywords, Options, ProofOptions, checked_flag, checked_num
 from ..orders.depth_first import sweep_cells
 from ..orders.min_fill import min_fill_order
 from ..preprocessing.preprocess import Network, fixed_value, full_states, local_places
-from ..queries.arithmetic import CostOptimum, optimum_arithmetic
+from ..queries.arithmetic import LOG_TOLERANCE, CostOptimum, optimum_arithmetic
 from ..results.best_assignments import BestAssignments, RankedAssignment
 from ..results.proof import AskedOf
 from ..results.result import Result
@@ -45,9 +45,6 @@ if TYPE_CHECKING:
 
 # Optima that a search counts: it meets each of them.
 _RANKING_MOST_COUNTED: Final = 1 << 16
-
-# Two logarithms of the same probability, summed in another order, differ by less, relative to their size.
-_ROUNDING = 1e-10
 # Counting uses a part of the memory: each cell has a sum of costs, a number of optima, and the inputs joined to them.
 # If there are few cells, this memory is negligible.
 _COUNTED_BYTES, _FEWEST_COUNTED, _MOST_COUNTED = 64, 1 << 12, 1 << 22
@@ -422,7 +419,7 @@ class _Listing:
         if isinstance(arithmetic, KeptEnergies):
             if self.within is None:
                 return math.inf
-            rounding = _ROUNDING * max(1.0, abs(least), abs(self.fixed))
+            rounding = LOG_TOLERANCE * max(1.0, abs(least), abs(self.fixed))
             return least + float(str(self.within)) * math.log(10) + rounding
         cap = arithmetic.scale.cap
         allowed = math.inf if cap is None else cap - 1 - int(self.fixed)
@@ -534,7 +531,7 @@ class _Listing:
             return abs(Decimal(other.value) - Decimal(first.value)) <= Decimal(str(self.within))
         assert first.log10 is not None
         assert other.log10 is not None
-        rounding = _ROUNDING * max(1.0, abs(first.log10))
+        rounding = LOG_TOLERANCE * max(1.0, abs(first.log10))
         return first.log10 - other.log10 <= float(str(self.within)) + rounding
 
     @staticmethod

@@ -32,9 +32,6 @@ if TYPE_CHECKING:
     from ..minibuckets.run_boxes import Spilling
     from ..proofs.provers.triangles import TriangleBounds
 
-# Assumed seconds for each cell of a sum, before a round is measured. Measured seconds per cell range from 4e-9 for
-# large domains to 1e-7 for binary ones.
-_SUM_CELL_SECONDS: Final = 2e-7
 # Safety factor on the predicted seconds of a round, because the prediction follows the fastest round so far.
 _OPTIMISM: Final = 1.5
 # Triangles get 1 / this of the remaining time, and then all of it if they raised the bound.
@@ -102,7 +99,7 @@ class MessagePlace:
     @property
     def seconds(self) -> float:
         """Predicted seconds to write and read the messages."""
-        from ..budget.spill import DISK_RATE
+        from ..budget.budget_policy import DISK_RATE
 
         return 0.0 if self.spilling is None else (self.disk_bytes + self.spilling.boxing.read_bytes) / DISK_RATE
 
@@ -201,8 +198,7 @@ class RoundPace:
 
     def _nominal(self, split: Partition, query: str) -> float:
         policy = BucketPolicy.current()
-        a_cell = policy.cell_seconds if query == "optimum" else _SUM_CELL_SECONDS
-        return policy.bucket_seconds * sum(map(len, split.buckets)) + a_cell * split.cells
+        return policy.bucket_seconds * sum(map(len, split.buckets)) + policy.cell_seconds * split.cells
 
 
 @dataclass

@@ -26,7 +26,7 @@ from ..cost_networks.preparation import PreparedNetwork, prepare
 from ..errors import BudgetError, InternalError, format_bytes
 from ..orders.depth_first import depth_first_order
 from ..preprocessing.preprocess import Network, full_states
-from ..proofs.prover_policy import MEMORY_PART
+from ..proofs.prover_policy import MEMORY_PART, ProverPolicy
 from ..proofs.provers.branch_and_bound import EverySearch, search_bytes
 from ..proofs.provers.clusters import EveryClusterBounds, is_mesh
 from ..proofs.provers.russian_dolls import RussianDolls, doll_bytes
@@ -49,8 +49,6 @@ class RankingPolicy(Policy):
         CPU seconds of a search, where no time was given and nothing else is left to try.
     optimum_times : float
         If no sweep fits, a search runs for at least this many times the seconds of the optimum.
-    first_turn_seconds : float
-        Wall seconds of the tree search before Russian dolls search, too; each turn takes twice as long as the last one.
     passed_most : int
         Assignments in order that are passed over for being too near to those listed, before the network is given
         constraints: each takes some 0.1 ms, an optimum under constraints at least some tens of milliseconds.
@@ -61,7 +59,6 @@ class RankingPolicy(Policy):
     swept_seconds: float = 2.0
     patience_seconds: float = 60.0
     optimum_times: float = 10.0
-    first_turn_seconds: float = 0.25
     passed_most: int = 1000
 
 
@@ -126,7 +123,7 @@ class SearchedRanking:
         self.costs, self.units = cost_network(self.network)
         self.best: Any = self.worth(self.optimum)
         self.why_open = ""
-        self._turn_seconds = RankingPolicy.current().first_turn_seconds
+        self._turn_seconds = ProverPolicy.current().first_turn_seconds
         if self.best is None:
             raise InternalError("the optimum is forbidden")
 

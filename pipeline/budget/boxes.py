@@ -40,8 +40,9 @@ from .budget_policy import BudgetPolicy
 
 # More boxes than this cost more to keep account of than they save.
 _MOST_BOXES: Final = 1 << 16
-# Work and reading that this share of a stage repeats do not decide about the order of its variables.
-_REPEATED_SHARE: Final = 0.02
+# Work that is this share of a stage or of a plan may be repeated in every box: it decides neither about the order of a
+# stage's variables nor about a stored table.
+REPEATED_SHARE: Final = 0.02
 # A chunk is 1 / this of the budget, because it is compressed in memory as a whole, and each chunk is a file;
 # minimum and maximum bytes of a chunk.
 _CHUNK_SHARE: Final = 32
@@ -262,7 +263,7 @@ class StageMaker:
         own = frozenset().union(*joined.values()) if head < 0 or self.shares else scope
         total = ordered_sum(work.values()) + ordered_sum(reading.values())
 
-        divided, share = dict.fromkeys(own, 0.0), _REPEATED_SHARE
+        divided, share = dict.fromkeys(own, 0.0), REPEATED_SHARE
         for each, seconds in ((joined, work), ({i: tree.scopes[i] for i in inputs}, reading)):
             for n, variables in each.items():
                 for v in variables & own:

@@ -5,6 +5,10 @@ from __future__ import annotations
 from ...tasks.steps.light_dataclass import dataclass
 from ...tasks.steps.policy import Policy
 
+# Bytes per second of a typical disk: the same plan has to come out again, so it is not chosen with a measured rate. The
+# rate of a disk that cannot be measured.
+DISK_RATE = 5e8
+
 
 @dataclass(frozen=True)
 class BudgetPolicy(Policy):

@@ -29,10 +29,10 @@ from ..plans.worker_parts import (
 from ..trees.costs import GPU_RATES, Rates, gpu_rates, lowered_seconds, tree_cost
 from ..trees.memory import parts_below
 from ..trees.tree import Tree
-from .budget_policy import BudgetPolicy
+from .budget_policy import DISK_RATE, BudgetPolicy
 from .fit import Prices, cheapest, check_disk
 from .sliced_plans import sliced_plan
-from .spill import DISK_RATE, plan_spill
+from .spill import plan_spill
 
 # Slices on a device are searched longer by this fraction of the time of repeated work, between the two numbers of
 # nominal seconds.

@@ -23,10 +23,6 @@ _ROWS_FUNCTION_SECONDS: Final = 1e-3
 _ENOUGH_ROWS: Final = 1e8
 # Factor of sparse variables' remaining states in prices; a larger factor avoids wide tables.
 _SPARSE_STATES: Final = (1, 8)
-# Another tree replaces the first if its rows are at most this fraction of the rows of the first.
-_CLEARLY_FEWER: Final = 0.9
-# Slices of rows grow by this factor at most before it is tried again.
-_SLICES_AT_ONCE: Final = 64
 
 
 def rows_plan(planner: Planner, tree: Tree | None = None, most_work: float = inf) -> Plan:
@@ -78,7 +74,7 @@ def _sparsest_tree(planner: Planner, longest: float, found: Tree) -> Tree:
         known.add(dims)
         other = replace(planner, problem=replace(problem, dims=dims)).tree(longest=longest)
         other = replace(other, dims=problem.dims)
-        if (work := expected_work(other, problem.rows)) < _CLEARLY_FEWER * least:
+        if (work := expected_work(other, problem.rows)) * policy.close < least:
             found, least = other, work
     return found
 
@@ -146,7 +142,7 @@ def with_more_slices(planner: Planner, plan: Plan, error: RowsNoRoomError) -> Pl
     often = {v: sum(v in scope for scope in scopes) for v in free}
     chosen, wanted = (
         list(plan.sliced),
-        plan.slices * min(max(error.needed // max(error.allowed, 1), 2), _SLICES_AT_ONCE),
+        plan.slices * max(error.needed // max(error.allowed, 1), 2),
     )
     for v in sorted(free, key=lambda v: (-often[v], -plan.dims[v], v)):
         chosen.append(v)

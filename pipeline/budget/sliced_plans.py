@@ -27,9 +27,8 @@ _REARRANGING_SECONDS: Final = 4.0
 # Seconds of the first turn if slices are far from the whole plan. If slices are still slower than another method by
 # the second factor, rearranging ends.
 _SHORT_REARRANGING_SECONDS: Final = 0.5
-# Maximum attempts to plan a tree until it fits; the number of trees from which one is chosen before.
+# Maximum attempts to plan a tree until it fits.
 _TRIES_A_TREE: Final = 2
-_FEWEST_ESTIMATED: Final = 3
 
 
 def sliced_plan(planner: Planner, wholes: Sequence[Plan | Outline], when_far: Callable[[], None] | None = None) -> Plan:
@@ -114,7 +113,7 @@ def _first_slices(
             if far and estimated:
                 break
         # if the first trees are far off, an estimate sorts the remaining trees, because slicing each one takes long
-        if far and not estimated and len(waiting) >= _FEWEST_ESTIMATED:
+        if far and not estimated and len(waiting) > 1:
             estimated = True
             waiting = sorted([(each.estimate(slicing.limit), each) for _, each in waiting], key=itemgetter(0))
     return found, refusals

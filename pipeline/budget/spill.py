@@ -47,23 +47,12 @@ from ..plans.stages import Spill, Stage, Stored
 from ..plans.two_way_steps import Numbering, choose_readings
 from ..trees.memory import parts_below
 from .backward_stages import WayBack
-from .boxes import StageMaker, found_bytes
-from .budget_policy import BudgetPolicy
+from .boxes import REPEATED_SHARE, StageMaker, found_bytes
+from .budget_policy import DISK_RATE, BudgetPolicy
 
 # Tables smaller than 1 / this of the budget initially stay in memory within a stage.
 _STORED_SHARES: Final = (8, 32, 128, 512)
-# A subtree that costs this share of the whole is swept once and stored, to begin with, not again in every box.
-_STORED_WORK_SHARE: Final = 0.02
-# Lengths of the runs of tables that are tried as unstored, and the maximum number of places per length. Fewer
-# stored tables merge stages at the price of more and smaller chunks, so a run often pays when a single table does
-# not.
-_STORED_TRIALS: Final = 256
-# Boxes predicted to take this many times the whole plan's time are compared with boxes that write partial results
-# of their output.
-_SHARES_BEYOND: Final = 1.5
 
-# The same plan has to come out again, so it is chosen with a typical rate of a disk and not with a measured one.
-DISK_RATE = 5e8
 # Keeping account of a box, and of a chunk file that is written or read.
 BOX_SECONDS, CHUNK_SECONDS = 1e-3, 1e-4
 
@@ -120,14 +109,14 @@ def _cheapest_stages(cutter: Cutter, whole: Plan) -> tuple[Stage, ...]:
         return sharing.best()
     rate = cutter.boxing.disk_rate
     seconds = cutter.priced(stages, rate).seconds
-    enough = seconds <= _SHARES_BEYOND * whole.seconds
-    if enough or not planner.effort.allows(planning_seconds(whole), seconds):
+    close = BudgetPolicy.current().close
+    if seconds <= close * whole.seconds or not planner.effort.allows(planning_seconds(whole), seconds):
         return stages
     try:
         others = sharing.best()
     except BudgetError:
         return stages
-    return others if BudgetPolicy.current().close * sharing.priced(others, rate).seconds < seconds else stages
+    return others if close * sharing.priced(others, rate).seconds < seconds else stages
 
 
 @dataclass(frozen=True)
@@ -150,7 +139,7 @@ class Cutter:
         cuts, stages = self.feasible()
         seconds = self.priced(stages, self.boxing.disk_rate).seconds
         for length in policy.stored_runs:
-            for node in [n for n in self.nodes if n in cuts][:_STORED_TRIALS]:
+            for node in [n for n in self.nodes if n in cuts]:
                 if not self.boxing.planner.effort.allows(self.trial_seconds, seconds):
                     return stages
                 run = self.run(node, length, cuts)
@@ -202,7 +191,7 @@ class Cutter:
         for n in self.nodes:
             work[n] = cells[n] + sum(work.get(i, 0) for i in tree.children[n - tree.n_leaves] if i not in cuts)
             small = self.boxing.whole[n] <= large
-            if tree.parent[n] >= 0 and (not small or work[n] > _STORED_WORK_SHARE * total):
+            if tree.parent[n] >= 0 and (not small or work[n] > REPEATED_SHARE * total):
                 cuts.add(n)
         return frozenset(cuts)
 

@@ -25,10 +25,8 @@ from ..models.function import Function
 from ..models.model import Model, checked_model
 from .circuit_model import Circuit
 
-# Assignments that a check draws from a circuit and evaluates on the model: the first number, or as many as are
-# evaluated together, but at least the second number.
+# Assignments that a check draws from a circuit and evaluates on the model, or as many as are evaluated together.
 _CHECKED_DRAWS: Final = 16
-_LEAST_DRAWS: Final = 2
 
 Array = NDArray[Any]
 Box = tuple[Array, ...]
@@ -417,7 +415,7 @@ def _value_faults(found: Circuit, model: Model) -> list[str]:
         return []
     policy = CircuitPolicy.current()
     fit = policy.batch_bytes // (8 * found.graph.nodes)  # in a large circuit, each draw takes a pass of its own
-    draws = found.sample(min(max(fit, _LEAST_DRAWS), _CHECKED_DRAWS))
+    draws = found.sample(min(max(fit, 1), _CHECKED_DRAWS))
     logs = found.log10(Cases(len(draws), dict(enumerate(draws.T))))
     for states, log10 in zip(draws.tolist(), logs.tolist(), strict=True):
         if not _is_close(log10, expected := model.log10_value(states)):

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from ...cluster.memory import default_memory_bytes
 from ...tasks.sweeps.scaled import Scaled
 from ..errors import BucketflowError, FormatError, unreadable, writing
+from ..formats.format_policy import FormatPolicy
 from ..formats.npz_files import read_npz
 from ..local_paths import local_path, whole_file
 from ..models.model import Function, Model
@@ -40,7 +41,7 @@ T = TypeVar("T")
 
 _FORMAT = "bucketflow compiled model 2"
 _SEAL, _DIGITS = b"crc32c ", 8
-_BLOCK = 1 << 20
+_BLOCK = FormatPolicy.chunk_bytes
 _OPTIONS = ("memory", "seed", "threads")
 
 

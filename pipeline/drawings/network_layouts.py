@@ -18,10 +18,8 @@ Edge = tuple[str, str]
 Places = dict[str, tuple[float, float]]
 Sizes = Mapping[str, tuple[float, float]]
 
-# Pixels between boxes, and in an inch of Graphviz.
+# Pixels between boxes.
 _GAP: Final = 1.3 * LINE
-_INCH: Final = 72.0
-_SECONDS: Final = 20.0
 # Rounds in which boxes that overlap move apart, at most.
 _ROUNDS: Final = 80
 
@@ -109,19 +107,18 @@ def _by_graphviz(dot: str, sizes: Sizes, edges: Sequence[Edge], directed: bool) 
     """Ask Graphviz; nothing where it fails or takes long."""
     names = list(sizes)
     number = {name: k for k, name in enumerate(names)}
-    boxes = [f"n{k} [width={w / _INCH:.3f},height={h / _INCH:.3f}];" for k, (w, h) in enumerate(sizes.values())]
+    inch = 72.0  # sizes of Graphviz are in inches of 72 points
+    boxes = [f"n{k} [width={w / inch:.3f},height={h / inch:.3f}];" for k, (w, h) in enumerate(sizes.values())]
     arrows = [f"n{number[a]} -> n{number[b]};" for a, b in edges]
     engine = "dot" if directed else "neato"
     settings = f'graph [layout={engine},overlap=false,splines=false,start=1];node [shape=box,fixedsize=true,label=""];'
     text = f"digraph {{{settings}{''.join(boxes)}{''.join(arrows)}}}"
     try:
-        done = subprocess.run(
-            [dot, "-Tplain"], input=text, capture_output=True, text=True, timeout=_SECONDS, check=True
-        )
+        done = subprocess.run([dot, "-Tplain"], input=text, capture_output=True, text=True, timeout=20.0, check=True)
     except (OSError, subprocess.SubprocessError):
         return {}
     lines = [line.split() for line in done.stdout.splitlines()]
-    found = {names[int(w[1][1:])]: (float(w[2]) * _INCH, -float(w[3]) * _INCH) for w in lines if w and w[0] == "node"}
+    found = {names[int(w[1][1:])]: (float(w[2]) * inch, -float(w[3]) * inch) for w in lines if w and w[0] == "node"}
     return _from_corner(found, sizes) if len(found) == len(names) else {}
 
 

@@ -28,10 +28,8 @@ class FormatPolicy(Policy):
     Parameters
     ----------
     predicate_cells : int
-        Assignments that are evaluated at once; a table of at most this many is dense whatever it holds.
-    chained_cells : int
-        Maximum entries of a table for a distribution that takes its parents one after another: half a megabyte, which
-        any query can handle. Larger distributions become chains of hidden variables.
+        Assignments that are evaluated at once; a table of at most this many is dense whatever it holds. A larger
+        distribution that takes its parents one after another becomes a chain of hidden variables.
     global_table_cells : int
         A global cost function of at most this many assignments is one table; of more, a chain of hidden variables.
     machine_states : int
@@ -39,13 +37,11 @@ class FormatPolicy(Policy):
     joint_machine_states : int
         Values are counted together where that takes at most this many states, or else each by itself.
     chunk_bytes : int
-        Bytes that are read at a time.
+        Bytes that are read, or written, at a time.
     token_block_bytes : int
         Bytes that are split into words at a time: a block is then a few megabytes of strings.
     parsed_words : int
         As many integers or more are parsed at once, without a string for each.
-    written_bytes : int
-        Bytes that are written together.
     wide_values : int
         Variables with more values are reduced before tables are made; others keep each value, so that it can be
         observed.
@@ -56,14 +52,12 @@ class FormatPolicy(Policy):
     """
 
     predicate_cells: int = 1 << 16
-    chained_cells: int = 1 << 16
     global_table_cells: int = 1 << 10
     machine_states: int = 1 << 14
     joint_machine_states: int = 1 << 9
     chunk_bytes: int = 1 << 20
     token_block_bytes: int = 1 << 17
     parsed_words: int = 1024
-    written_bytes: int = 1 << 18
     wide_values: int = 1 << 10
     row_group: int = 1 << 17
     naming_seconds: float = 0.5

@@ -85,10 +85,10 @@ def _write(partial: Path, target: Path, lines: Iterable[str]) -> None:
     """Write the lines of a file some at a time, compressed as its name says."""
     policy = FormatPolicy.current()
     with ExitStack() as stack:
-        plain = stack.enter_context(partial.open("wb", buffering=policy.written_bytes))
+        plain = stack.enter_context(partial.open("wb", buffering=policy.chunk_bytes))
         file = stack.enter_context(_compressed(plain, target.suffix.lower()))
         if file is not plain:  # compressors are slow on many small pieces
-            file = stack.enter_context(BufferedWriter(file, policy.written_bytes))
+            file = stack.enter_context(BufferedWriter(file, policy.chunk_bytes))
         for line in lines:
             file.write(f"{line}\n".encode())
 

@@ -12,14 +12,13 @@ from uuid import uuid4
 from ...storage.files import PARTIAL, Place, write_all
 from ...storage.object_store import ObjectPath
 from ...storage.spec import disk_full
+from ..budget.budget_policy import DISK_RATE
 from . import cpu as rate_files
 
 # Rounds of a sample. The fastest round counts: other processes delay some of the rounds.
 _SAMPLE_ROUNDS = 8
 # Bytes of a round. The requests of an object store take longer than the bytes of anything smaller.
 SAMPLE_BYTES = 1 << 22
-# Assumed of a disk that cannot be measured: it is full, or cannot be written.
-_DISK_RATE = 2e8
 
 
 def measured_disk_rate(path: Place | None) -> float:
@@ -36,7 +35,7 @@ def measured_disk_rate(path: Place | None) -> float:
     try:
         return sampled_rate(folder)
     except OSError:
-        return _DISK_RATE
+        return DISK_RATE  # the disk is full, or cannot be written
 
 
 def keep_disk_rate(path: Path | None) -> float:
@@ -45,7 +44,7 @@ def keep_disk_rate(path: Path | None) -> float:
     try:
         rate = sampled_rate(folder)
     except OSError:
-        return _DISK_RATE
+        return DISK_RATE  # the disk is full, or cannot be written
     rate_files.write(rate_files.machine(), {_disk_key(folder): rate})
     return rate
 

@@ -21,14 +21,13 @@ from ...tasks.steps.light_dataclass import dataclass
 from ...tasks.steps.number_limits import FAR_INTEGER, LARGEST_DECIMALS
 from ..errors import ModelError, public
 
-# Dense tables of at least this many cells may be kept by rows.
-_ROWS_LEAST_CELLS: Final = 1 << 16
 # Functions are stored as rows if the rows need at most 1 / ``ROWS_PART`` of the dense memory.
 ROWS_PART: Final = 4
 #: Fewer functions, numbers or assignments are handled one by one, because NumPy takes longer to look through arrays.
 FEW: Final = 16
-#: Cells of small functions that are handled together, in one array; and the cells of a small function, at most.
+#: Cells of small functions that are handled together, in one array. No smaller dense table is stored as rows.
 JOINT_CELLS: Final = 1 << 16
+# The cells of a small function, at most.
 SMALL_CELLS: Final = JOINT_CELLS // FEW
 # At most this many rows are compared one by one, more are sorted.
 _COMPARED_ROWS: Final = 4 * FEW
@@ -295,7 +294,7 @@ def many_functions(
 def compact(function: Function) -> Function:
     """Return a large dense function of probabilities by its entries above 0, if these take far less memory."""
     values = function.values
-    if values.size < _ROWS_LEAST_CELLS:
+    if values.size < JOINT_CELLS:
         return function
     dtype = state_dtype(values.shape)
     row_bytes = values.ndim * dtype.itemsize + 8

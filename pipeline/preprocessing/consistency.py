@@ -137,7 +137,7 @@ class _Supports:
 
 def _not_all_allowed(model: Model, functions: Sequence[int]) -> Sequence[int]:
     """Return those functions of costs that may exclude something; all others too."""
-    if model.kind != "cost" or len(functions) < PreprocessingPolicy.current().together_functions:
+    if model.kind != "cost" or len(functions) < PreprocessingPolicy.current().few_functions:
         return functions
     highest = highest_costs([model.functions[f] for f in functions])
     return [f for f, high in zip(functions, highest, strict=True) if high >= model.limits[f]]

@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 # Costs above this are refused, so that a sum of two of them still fits int64.
 COST_LIMIT = 1 << 61
 _FORBIDDEN = np.int64(COST_LIMIT)
-# A smaller table is made without asking the machine for its memory.
-_LARGE_CELLS = 1 << 27
 _NO_CUTS: Mapping[int, range] = {}
 
 Array = NDArray[Any]
@@ -276,11 +274,11 @@ def _combine_one(network: Network, group: LeafGroup, making: _LeafMaking) -> Arr
     """Combine the functions of one leaf, which may be large: its parts are converted one after the other."""
     (leaf,), (axes,), dims = group.leaves, group.axes, network.dims
     shape = (len(axes),) if isinstance(axes, ListedCells) else tuple([dims[v] for v in axes])
-    if (cells := math.prod(shape)) >= _LARGE_CELLS:
+    if (cells := math.prod(shape)) > PreprocessingPolicy.wide_cells:
         _check_dense(network, leaf, cells)
     # each part looks at all rows, so that it has no fewer cells
     rows = sum([len(f.rows) for f in map(network.model.functions.__getitem__, leaf.functions) if f.rows is not None])
-    most = max(PreprocessingPolicy.current().made_cells, rows)
+    most = max(PreprocessingPolicy.current().group_cells, rows, 1)
     if isinstance(axes, ListedCells) or cells <= most:
         return making.finish(_combined(network, leaf, axes, shape, making))
     whole = np.empty(shape, making.finish(np.full(1, making.one)).dtype)

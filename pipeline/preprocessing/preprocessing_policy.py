@@ -12,9 +12,10 @@ class PreprocessingPolicy(Policy):
 
     Parameters
     ----------
-    together_functions : int
-        If there are at least this number of cost functions, their highest costs are computed together first, and only
-        functions that may forbid an entry are examined one by one. Fewer functions are all examined one by one.
+    few_functions : int
+        Fewer cost functions are examined one by one, and fewer leaf tables are built one by one, which is faster. Of
+        more functions, the highest costs are computed together first, and only functions that may forbid an entry are
+        examined one by one.
     semijoin_passes, semijoin_entries : int
         Semijoins may visit each entry this many times on average, plus this number of additional entries.
     most_sharing_functions : int
@@ -31,17 +32,13 @@ class PreprocessingPolicy(Policy):
         A function with more cells may be replaced by a chain of small functions.
     group_cells : int
         Leaf tables are built together in groups. A group visits at most this number of cells; a table that visits more
-        cells is built alone.
-    group_tables : int
-        If there are fewer leaf tables, they are built one by one, which is faster.
+        cells is built alone, in parts of this number of cells, at about 20 bytes per cell.
     isolated_variables : int
         Variables that share no function with another variable are eliminated before planning if there are at least this
         number of them. A plan takes 0.1 CPU-s for 1,000 such variables; beyond, its time and memory are quadratic.
-    made_cells : int
-        A larger table is built in parts of this number of cells, at about 20 bytes per cell.
     """
 
-    together_functions: int = 32
+    few_functions: int = 16
     semijoin_passes: int = 16
     semijoin_entries: int = 1 << 16
     most_sharing_functions: int = 1 << 5
@@ -50,6 +47,4 @@ class PreprocessingPolicy(Policy):
     link_cells: int = 1 << 6
     chained_cells: int = 1 << 12
     group_cells: int = 1 << 16
-    group_tables: int = 16
     isolated_variables: int = 1 << 10
-    made_cells: int = 1 << 16

@@ -24,9 +24,8 @@ from .preprocessing_policy import PreprocessingPolicy
 if TYPE_CHECKING:
     from ...tasks.rows.relation import Relation
 
-# Pairs of variables by which functions are found that share them: for each function, and for all.
+# Pairs of variables of each function, by which functions are found that share them.
 _OWN_PAIRS: Final = 1 << 6
-_FREE_PAIRS: Final = 1 << 16
 
 Scope = tuple[int, ...]
 Domains = Sequence[NDArray[np.intp]]
@@ -238,7 +237,7 @@ class Semijoins:
     def _by_pair(self) -> dict[tuple[int, ...], list[int]]:
         """Return the functions that have each pair of variables, where several do; wide functions may be left out."""
         by_pair: dict[tuple[int, ...], list[int]] = defaultdict(list)
-        left = _FREE_PAIRS + _OWN_PAIRS * len(self.possible)
+        left = PreprocessingPolicy.current().semijoin_entries + _OWN_PAIRS * len(self.possible)
         for f in sorted(self.possible, key=lambda f: len(self.possible[f].function.scope)):
             scope = sorted([v for v in self.possible[f].function.scope if len(self.domains[v]) > 1])
             left -= len(scope) * (len(scope) - 1) // 2

@@ -21,7 +21,7 @@ from ..models.model import Kind, Model
 from .consistency import allowed
 from .preprocessing_policy import PreprocessingPolicy
 
-_MOST_CELLS: Final = 1 << 20
+_MOST_CELLS: Final = PreprocessingPolicy.wide_cells
 
 Prefix = tuple[int, ...]
 Automaton = list[dict[Prefix, int]]

@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 Array = NDArray[Any]
 T = TypeVar("T")
 
-# How far the probability of a decoded assignment may be from the swept optimum, in log10, relative to their
-# size: each of thousands of additions rounds by 1e-16.
-_LOG_TOLERANCE = 1e-10
+#: Two logarithms of the same probability, summed in another order, differ by less, relative to their size: each of
+#: thousands of additions rounds by 1e-16.
+LOG_TOLERANCE = 1e-10
 # Inputs that may be added before a kernel clamps to the saturating infinity: more would need wider integers.
 MAX_INPUTS = 4
 
@@ -196,7 +196,7 @@ class EnergyOptimum(Least):
     def checked(self, states: Sequence[int], fixed: float, total: float) -> Result:
         """Compare log10 of probabilities, within rounding."""
         found, expected = self.network.model.log10_value(states), (float(fixed) - total) / math.log(10)
-        if not abs(found - expected) <= _LOG_TOLERANCE * max(1.0, abs(found)):
+        if not abs(found - expected) <= LOG_TOLERANCE * max(1.0, abs(found)):
             raise InternalError(f"the decoded assignment has log10 {found}, the sweep gave {expected}")
         return Result("optimum", "optimal", log10=found, assignment=self.network.model.shown(states))
 

@@ -16,6 +16,7 @@ from ..api.bound import bound
 from ..api.solve import load, plan, solve
 from ..compiled.compiled import Compiled, compile_model
 from ..errors import ModelError
+from ..models.bayesian_networks import EVEN
 from ..models.dcop import Dcop
 from ..models.model import Model
 from ..models.random_dcops import generate
@@ -24,8 +25,6 @@ from .papers import Instances, PaperRow, Way
 
 # Short calls are repeated for up to this many seconds, at most this often; the best one counts.
 _REPEAT_SECONDS, _REPEATS = 1.0, 5
-# Rows of published networks sum to 1 up to the digits that they have.
-_ROUNDING = 1e-6
 # Widths are of orders that are searched for this many CPU seconds, and need no memory.
 _ORDER_SECONDS, _ANY_MEMORY = 0.5, "1000000TB"
 # Messages are measured for this many times half of the limit: several hundred steps are needed.
@@ -234,7 +233,7 @@ def _propagation(model: Model, asked: Measurement) -> Callable[[], Measured]:
         if (graph := _graph_seconds(compiled)) is not None:
             figures["graph"] = graph
         sums = np.array([table.sum() for table in found.values()])
-        right = abs(found.log10_evidence) < _ROUNDING and np.all(abs(sums - 1) < _ROUNDING)
+        right = abs(found.log10_evidence) <= EVEN and np.all(abs(sums - 1) <= EVEN)
         on_device = compiled.plan is not None and compiled.plan.device
         return Measured(figures, right=bool(right), on_device=on_device)
 

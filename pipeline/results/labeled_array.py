@@ -18,7 +18,6 @@ from ..models.model import Model
 Array = NDArray[Any]
 States = Sequence[str | int]
 
-_BAR = 24
 _BETWEEN = ", "
 LABEL_WIDTH = 24
 
@@ -279,7 +278,8 @@ def bar_lines(names: Sequence[Sequence[str]], numbers: Array) -> Iterator[str]:
     width = sum(max(map(len, labels)) for labels in names) + len(_BETWEEN) * (len(names) - 1)
     numbers = without_noise(numbers)
     for labels, number, share in zip(product(*names), numbers.ravel(), bar_lengths(numbers).ravel(), strict=True):
-        yield f"  {_BETWEEN.join(labels):<{width}}  {short_number(number):<10} {'█' * round(_BAR * share)}".rstrip()
+        bar = "█" * round(LABEL_WIDTH * share)
+        yield f"  {_BETWEEN.join(labels):<{width}}  {short_number(number):<10} {bar}".rstrip()
 
 
 def without_noise(numbers: Array) -> Array:

@@ -12,14 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...tasks.steps.number_limits import LEAST_FACTOR, SAME_SHARE
+from ..drawings.shown import DisplayPolicy
 from ..errors import ModelError, counted, public, rounded_sum
 from ..models.frames import Tabled
 from ..models.model import Model
 from .proof import AskedOf
 
 Array = NDArray[np.float64]
-# Maximum number of printed parameters; the parameters with the largest effect are printed.
-_LISTED = 1000
+# The parameters with the largest effect are printed.
+_MOST_LISTED = DisplayPolicy.table_rows
 
 
 @dataclass(frozen=True)
@@ -220,7 +221,7 @@ class Sensitivity(Tabled):
         """Return the slopes as plain types, as ``--json`` prints them: at most 1,000 parameters, and null for undefined
         values.
         """
-        headings, *rows = islice(self.cells(), _LISTED + 1)
+        headings, *rows = islice(self.cells(), _MOST_LISTED + 1)
         keys = [heading.replace(" ", "_") for heading in headings]
         return {
             "variable": self.variable,
@@ -236,7 +237,7 @@ class Sensitivity(Tabled):
         to = counted(len(self), "parameter")
         yield f"sensitivity of P({self.variable}={self.state}) = {self.posterior:.6g} to {to}"
         shown = 0
-        for name, value, slope, *ends in islice(self.cells(), 1, _LISTED + 1):
+        for name, value, slope, *ends in islice(self.cells(), 1, _MOST_LISTED + 1):
             text = rounded_sum(slope, 4)
             if text == "0":
                 break
@@ -244,7 +245,7 @@ class Sensitivity(Tabled):
             yield f"  {name} = {value:.6g}: slope {text}{span}"
             shown += 1
         if left := len(self) - shown:
-            why = "less steep" if shown == _LISTED else "without influence: slope 0"
+            why = "less steep" if shown == _MOST_LISTED else "without influence: slope 0"
             yield f"  {counted(left, 'parameter')} {'is' if left == 1 else 'are'} {why}"
 
 

@@ -412,7 +412,7 @@ class NetworkDraft(Generic[P]):
 
     def chain(self, at: P, chain: ParentChain) -> None:
         """Add a distribution that takes its parents one after another: as its table if that is small."""
-        if chain.cells <= FormatPolicy.current().chained_cells and len(chain.scope) <= MAX_AXES:
+        if chain.cells <= FormatPolicy.current().predicate_cells and len(chain.scope) <= MAX_AXES:
             self.source.allowance.take(8 * chain.cells, f"a table of {chain.cells} entries")
             self.add(at, chain.scope, chain.table().values)
         else:

@@ -77,10 +77,10 @@ def test_dolls_list_the_same_with_a_tree_search_and_without(
     exact = sorted(costs(model, {}).values())
     expected = exact if within is None else [cost for cost in exact if cost <= exact[0] + within]
     # a tree search that never goes on, as one whose memory is used up, or one that has turns from the first moment
-    with pytest.MonkeyPatch.context() as patch, ProverPolicy.using(dolls_soft_share=1.0):
+    with pytest.MonkeyPatch.context() as patch, ProverPolicy.using(dolls_soft_share=1.0, first_turn_seconds=1e-7):
         if not tree:
             patch.setattr(EverySearch, "run", lambda search, stop, on_states: None)
-        with searched(first_turn_seconds=1e-7):
+        with searched():
             found = [*best(model, m, within=within, time=60.0)]
     assert [each.value for each in found] == expected[:m]
     assert len({states_of(each.assignment, model) for each in found}) == len(expected[:m])

@@ -294,7 +294,7 @@ def test_causes_of_agrum(tmp_path: Path, add: str, arguments: tuple[float, ...],
     for k, name in enumerate(names):
         network.addWeightedArc(name, "E", 0.2 * (k + 1))
     gum.saveBN(network, str(tmp_path / "a.jgum"))
-    with FormatPolicy.using(chained_cells=cells):
+    with FormatPolicy.using(predicate_cells=cells):
         model = load(tmp_path / "a.jgum")
     assert model.hidden == (0 if cells > 4 else 3)
     agree(model, network)
@@ -329,7 +329,7 @@ def test_aggregators_of_agrum(
     for name in "ABC":
         network.addArc(name, "E")
     gum.saveBN(network, str(tmp_path / "a.jgum"))
-    with FormatPolicy.using(chained_cells=cells):
+    with FormatPolicy.using(predicate_cells=cells):
         model = load(tmp_path / "a.jgum")
     agree(model, network)
     # hidden states follow from the others: optima and counts are those of the model

@@ -142,7 +142,7 @@ def reduced(kind: str, query: Any, seed: int) -> Network:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_what_many_functions_exclude_is_what_each_does(seed: int, in_force: InForce) -> None:
     found = reduced("cost", "optimum", seed)
-    in_force(PreprocessingPolicy, together_functions=1 << 20)
+    in_force(PreprocessingPolicy, few_functions=1 << 20)
     alone = reduced("cost", "optimum", seed)
     assert found.pruned == alone.pruned != consistency.NOTHING
     assert [domain.tolist() for domain in found.domains] == [domain.tolist() for domain in alone.domains]
@@ -185,9 +185,9 @@ def test_leaf_tables_made_in_parts_are_those_made_at_once(
     arithmetic = arithmetic_for(network)
     for leaf in network.leaves:
         axes = tuple(shuffled.sample(leaf.scope, len(leaf.scope)))
-        in_force(PreprocessingPolicy, made_cells=1 << 16)
+        in_force(PreprocessingPolicy, group_cells=1 << 16)
         whole = told(arithmetic.leaf(leaf, axes))
-        in_force(PreprocessingPolicy, made_cells=cells)
+        in_force(PreprocessingPolicy, group_cells=cells)
         assert told(arithmetic.leaf(leaf, axes)) == whole
 
 
@@ -221,7 +221,7 @@ def test_small_tables_are_few_groups() -> None:
 
 
 def test_tables_that_might_underflow_are_made_apart(in_force: InForce) -> None:
-    in_force(PreprocessingPolicy, group_tables=0)
+    in_force(PreprocessingPolicy, few_functions=0)
     tiny, usual = np.array([1e-200, 1e-150]), np.array([0.5, 0.25])
     functions = [Function((v,), values) for v in range(3) for values in ((tiny, tiny) if v == 1 else (usual, usual))]
     network = reduce_model(named_model("markov", [2] * 3, functions), "partition", {})

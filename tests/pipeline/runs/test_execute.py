@@ -131,7 +131,7 @@ def test_leaf_tables_made_together_are_those_made_one_by_one(
     network = reduce_model(model, query, {v: 0 for v in observed if v < len(model.dims)})
     arithmetic = arithmetic_for(network)
     axes = {node: leaf.scope[::-1] if reverse else leaf.scope for node, leaf in enumerate(network.leaves)}
-    with PreprocessingPolicy.using(group_tables=0, group_cells=together):
+    with PreprocessingPolicy.using(few_functions=0, group_cells=together):
         found = arithmetic.leaves(axes)
     assert list(found) == list(axes)
     for node, leaf in enumerate(network.leaves):
