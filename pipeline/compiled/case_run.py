@@ -95,18 +95,24 @@ def answered_blocks(runner: CaseRunner[B], options: Where) -> Iterator[B]:
     chosen = Resources(in_memory(**options) if options else compiled.options)
     if chosen.asked.gpus is not None and compiled.options.gpus is None:
         raise ModelError("batches run on GPUs only if the model is compiled for GPUs: compile(model, gpus=…)")
-    if compiled.device is not None:
-        where = chosen if chosen.asked.gpus is not None else Resources(compiled.options)
-        with compiled.lock:  # the answerer of many cases serves one caller at a time
-            avoids = not where.asked.remote and _cores_end_first(runner)
-            spread = None if avoids else compiled.device.answers(cases, others, runner.targets, where)
-        if spread is not None:
-            yield from map(runner.completed, spread(runner.dressed))
-            return
-        chosen = where.without_devices()
+    if compiled.device is None:
+        yield from _blocks_here(runner, chosen)
+        return
+    where = chosen if chosen.asked.gpus is not None else Resources(compiled.options)
+    with compiled.lock:  # the answerer of many cases serves one caller at a time
+        avoids = not where.asked.remote and _cores_end_first(runner)
+        spread = None if avoids else compiled.device.answers(cases, others, runner.targets, where)
+    if spread is not None:
+        yield from map(runner.completed, spread(runner.dressed))
+    else:
+        yield from _counted(_blocks_here(runner, where.without_devices()))
+
+
+def _blocks_here(runner: CaseRunner[B], chosen: Resources) -> Iterator[B]:
+    """Answer the cases of a runner block by block, on the CPU or on the workers of a cluster."""
     runner.plan_blocks(chosen)
     program, size = runner.program, runner.size
-    blocks = [cases.part(*bounds) for bounds in ranges(cases.count, size)]
+    blocks = [runner.cases.part(*bounds) for bounds in ranges(runner.cases.count, size)]
     if program is None:
         yield from (runner.completed(runner.dressed(block, None)) for block in blocks)
         return
@@ -127,19 +133,22 @@ def answered_blocks(runner: CaseRunner[B], options: Where) -> Iterator[B]:
         yield from map(runner.completed, pool.stream(dressed, ((block,) for block in blocks)))
 
 
-def _cores_end_first(runner: CaseRunner[Any]) -> bool:
-    """Return whether the CPU answers all cases before the kernels of a device are compiled.
+def _counted(blocks: Iterator[B]) -> Iterator[B]:
+    """Yield blocks; the seconds until each of them count towards compiling the kernels of a device."""
+    while True:
+        with AVOIDED_START.counted():
+            block = next(blocks, None)
+        if block is None:
+            return
+        yield block
 
-    If so, the predicted seconds count towards compiling.
-    """
+
+def _cores_end_first(runner: CaseRunner[Any]) -> bool:
+    """Return whether the CPU answers all cases before the kernels of a device are compiled."""
     compiled, count = runner.compiled, runner.cases.count
     assert compiled.device is not None
     assert compiled.plan is not None
-    cores = compiled.plan.cells * count / Rates().cells_per_second
-    avoids = count > 0 and compiled.device.cores_end_first(cores, count)
-    if avoids:
-        AVOIDED_START.seconds += cores
-    return avoids
+    return count > 0 and compiled.device.cores_end_first(compiled.plan.cells * count / Rates().cells_per_second, count)
 
 
 @dataclass(frozen=True, eq=False)
