@@ -20,9 +20,13 @@ from ..answering.prepared import Prepared, prepare
 from ..answering.question import Question, question_of, split_evidence
 from ..answering.run_folder import run_folder
 from ..answering.running import keep_plan
+from ..circuits.circuit_model import one_case
+from ..compiled.case_prices import alone_seconds
+from ..compiled.compiled import Compiled
 from ..errors import BucketflowError, BudgetError
 from ..local_paths import folder_path
 from ..machine.resources import Resources
+from ..models.cases import joined_cases
 from ..models.model import Model
 from ..options import Options
 from ..orders.tree_search import HOPELESS_SECONDS, MOST_SAVED
@@ -156,7 +160,7 @@ def parsed_rows(rows: Sequence[Row], options: Options) -> list[str | Price]:
     return found
 
 
-def shared_price(rows: Sequence[Row], options: Options) -> Price | None:
+def shared_price(rows: Sequence[Row], options: Options, slot: float | None = None) -> Price | None:
     """Task: price a question without evidence, which only makes it smaller; None where each needs its own price.
 
     Marginals of several rows are answered by a compiled model if it fits in memory. Its plan is their price, so that
@@ -168,6 +172,8 @@ def shared_price(rows: Sequence[Row], options: Options) -> Price | None:
     rows : sequence of Row
         The rows that share the price; they differ in evidence only.
     options : Options
+    slot : float or None
+        Seconds that a row may have before it is stopped.
     """
     row = rows[0]
     try:
@@ -187,7 +193,7 @@ def shared_price(rows: Sequence[Row], options: Options) -> Price | None:
             strategy = strategy_before(asked, options_of(row, options), effort_of(row))
             if is_searched(strategy) or _has_circuit(strategy, asked, row, options, len(rows)):
                 return Price("searched")
-        if (plan := _compiled_plan(row, options, len(rows))) is not None:
+        if (plan := _compiled_plan(rows, options, slot)) is not None:
             return _plan_price(plan, "small")
         prepared = prepare(question, Resources(options_of(row, options)))
     except HopelessError as error:
@@ -226,16 +232,38 @@ def _shared_refusal(rows: Sequence[Row], model: Model, options: Options, seconds
     return price if price.status == "refused" else None
 
 
-def _compiled_plan(row: Row, options: Options, rows: int) -> Plan | None:
-    """Return the plan of the compiled model that answers rows; None if each is answered alone, or may be large."""
-    policy = BatchPolicy.current()
-    if row.query != "marginals" or row.named or rows < policy.compiled_rows:
+def _compiled_plan(rows: Sequence[Row], options: Options, slot: float | None) -> Plan | None:
+    """Return the plan of the compiled model that answers rows; None if each row is answered by itself.
+
+    A row that is answered by itself can use all workers, and can resume in the middle of its sweep. Rows that take long
+    over a compiled model are therefore answered by it only if that takes less time in all. If the time may end within a
+    row, no such row is answered by it.
+    """
+    policy, row = BatchPolicy.current(), rows[0]
+    if row.query != "marginals" or row.named or len(rows) < policy.compiled_rows:
         return None
     try:
-        plan = compiled_of_row(row, options).plan
+        compiled = compiled_of_row(row, options)
     except BudgetError:  # all messages together do not fit
         return None
-    return None if plan is None or plan.seconds > policy.large_seconds else plan
+    plan = compiled.plan
+    if plan is None or plan.seconds <= policy.large_seconds:
+        return plan
+    if options.gpus is not None or (slot is not None and plan.seconds > slot / 2):
+        return None
+    return plan if _is_quicker_compiled(compiled, plan, rows, options) else None
+
+
+def _is_quicker_compiled(compiled: Compiled, plan: Plan, rows: Sequence[Row], options: Options) -> bool:
+    """Whether all messages of a compiled model, and for each row the messages that differ from those of the row before
+    it, take less time than a sweep for each row, as planned for the first.
+    """
+    model, skeleton = compiled.model, compiled.skeleton
+    cases = joined_cases([one_case(model, evidence_of_row(model, row)) for row in rows])
+    leaves = {skeleton.network.variables[v]: leaf for v, leaf in skeleton.hosts.items()}
+    asked = plan.seconds + alone_seconds(plan.steps, cases, leaves, 0, True, plan.kept_threads)
+    own = prepare(question_of_row(model, rows[0]), Resources(options_of(rows[0], options))).plan
+    return own is not None and asked < len(rows) * own.seconds
 
 
 def _is_searched(question: Question, row: Row, options: Options) -> bool:
@@ -387,7 +415,7 @@ class Pricing:
         until = time.perf_counter() + seconds
         groups = {key: list(rows) for key, rows in groupby(sorted(waiting, key=_alike), key=self._group_key)}
         unknown = [key for key, rows in groups.items() if len(rows) > 1 and key not in self._known]
-        calls = (([a.row for a in groups[key]], self.options) for key in unknown)
+        calls = (([a.row for a in groups[key]], self.options, groups[key][0].slot) for key in unknown)
         for key, price in _until(until, unknown, pool.stream(shared_price, calls)):
             self._keep(key, price)
             self.tell("pricing", row=groups[key][0].row)

@@ -17,7 +17,7 @@ from bucketflow.pipeline.batches import answering, models, pricing, summary
 from bucketflow.pipeline.batches.answering import answered, compiled_for
 from bucketflow.pipeline.batches.batch import packs
 from bucketflow.pipeline.batches.manifest import read_manifest
-from bucketflow.pipeline.batches.models import circuit_of_row, circuit_seconds
+from bucketflow.pipeline.batches.models import BatchPolicy, circuit_of_row, circuit_seconds
 from bucketflow.pipeline.batches.pricing import Price, PricedRow
 from bucketflow.pipeline.circuits.circuit_model import one_case
 from bucketflow.pipeline.compiled.better_plans import BetterPlans
@@ -228,3 +228,25 @@ def test_gpus_do_not_keep_a_batch_from_a_circuit_or_a_compiled_model(
         assert compiled_for(small, Options(gpus=1)) is not None
         with models.BatchPolicy.using(large_seconds=0.0):  # a price that is for a device
             assert compiled_for(small, Options(gpus=1)) is None
+
+
+def test_long_rows_share_a_compiled_model_where_that_takes_less_than_a_sweep_for_each(tmp_path: Path) -> None:
+    bucketflow.save(grid(6, 6, 3, "markov"), tmp_path / "grid.uai")
+    model = bucketflow.load(tmp_path / "grid.uai")
+    few = [one.row for one in rows_of(tmp_path, model, [{"x0": k % 3, "x35": k % 2} for k in range(12)])]
+    most = [{f"x{v}": (v + k) % 3 for v in range(35)} for k in range(12)]
+    decided = [one.row for one in rows_of(tmp_path, model, most)]
+    with BatchPolicy.using(large_seconds=0.0):
+        price = pricing.shared_price(few, Options())
+        assert price is not None
+        assert price.kind == "small"
+        # the loss of a row that is stopped is at most its time
+        assert pricing.shared_price(few, Options(), price.seconds) is None
+        assert pricing.shared_price(few[:4], Options(), 4 * price.seconds) is not None
+        assert pricing.shared_price(decided, Options()) is None
+        cases = [{"model": model, "query": "marginals", "evidence": dict(row.evidence or {})} for row in few]
+        assert bucketflow.batch(cases, tmp_path / "out").answered == 12
+    lines = [json.loads(line) for line in (tmp_path / "out" / "results.jsonl").read_text().splitlines()]
+    found = {int(line["row"]): line["answer"]["log10_evidence"] for line in lines}
+    expected = [bucketflow.marginals(model, evidence=row.evidence).log10_evidence for row in few]
+    assert [found[k] for k in sorted(found)] == pytest.approx(expected)
