@@ -253,12 +253,12 @@ def observing(program: BatchProgram, memory_bytes: int, threads: int) -> BatchPr
     return replace(program, observed=observed) if observed.possible else program
 
 
-def block_size(program: BatchProgram, memory_bytes: int, threads: int) -> int:
-    """Return the number of cases answered together with ``threads`` threads."""
+def block_size(program: BatchProgram, most: int, memory_bytes: int, threads: int) -> int:
+    """Return the number of cases, at most ``most``, answered together with ``threads`` threads."""
     if program.observed is not None:
         answers = 2 * SUM_PRODUCT.itemsize * (program.observed.ends[-1] + len(program.plan.tree.dims))
-        return max(1, min(OBSERVED_BLOCK_CASES * threads, memory_bytes // answers))
-    cases = cases_of_block(program.steps)
+        return max(1, min(OBSERVED_BLOCK_CASES * threads, memory_bytes // answers, most))
+    cases = max(1, min(most, cases_of_block(program.steps)))
     while cases > 1 and program.block_bytes(cases) > memory_bytes:
         cases //= 2
     return cases

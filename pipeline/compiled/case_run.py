@@ -218,7 +218,8 @@ class CaseRunner(ABC, Generic[B]):
         free = max(resources.memory_bytes - plan.kept_bytes, 0)
         if observed:
             self.program = observing(self.program, free, resources.threads)
-        self.size = block_size(self.program, free, 1 if resources.distributed else resources.threads)
+        threads = 1 if resources.distributed else resources.threads
+        self.size = block_size(self.program, cases.count, free, threads)
 
     def blocks_at_once(self, resources: Resources, blocks: int) -> int:
         """Return how many threads answer blocks concurrently: one if a program shares each block among threads."""

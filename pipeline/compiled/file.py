@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from os import PathLike
 from pathlib import Path
@@ -78,7 +78,8 @@ def save_compiled(saved: Saved, path: str | PathLike[str]) -> None:
     header = {
         "format": _FORMAT,
         "model": _model_facts(skeleton.model),
-        "joints": skeleton.asked.joints,
+        "joints": skeleton.planned.joints,
+        "pairs": [each for each in enumerate(skeleton.asked.joints) if each[1] not in skeleton.planned.joints],
         "families": bool(skeleton.asked.families),
         "children": skeleton.plan.tree.children if skeleton.plan else (),
         "findings": sorted(findings),
@@ -180,11 +181,13 @@ def _rebuilt(header: Mapping[str, Any], arrays: Mapping[str, Array]) -> Saved:
     model = _model_from(header["model"], arrays["functions"], arrays["rows"])
     functions = tuple(range(len(model.functions))) if header["families"] else ()
     variables, joints = tuple(range(len(model.dims))), tuple(tuple(j) for j in header["joints"])
-    if not {*chain(*joints), *header["findings"]} <= {*variables}:
+    planned, every = BeliefRequest(variables, joints, functions), [*joints]
+    for place, pair in header.get("pairs", ()):  # in files of version 0.2 and later
+        every.insert(place, tuple(pair))
+    if not {*chain(*every), *header["findings"]} <= {*variables}:
         raise ValueError("joints or findings of variables that do not exist")
-    asked = BeliefRequest(variables, joints, functions)
-    network = network_of(model, asked)
-    targets = local_targets(network, asked)
+    network = network_of(model, planned)
+    targets = local_targets(network, planned)
     plan = None
     if network.feasible and network.leaves:
         # the stored tree is planned again, because plans depend on the version and tables on the tree only
@@ -194,7 +197,7 @@ def _rebuilt(header: Mapping[str, Any], arrays: Mapping[str, Array]) -> Saved:
             network.dims, network.scopes, semiring, semiring.itemsize, network.model.nbytes, tuple(targets)
         )
         plan = Planner(problem).of(tree)
-    skeleton = Skeleton(model, network, plan, asked, fixed_value(network))
+    skeleton = Skeleton(model, network, plan, replace(planned, joints=tuple(every)), planned, fixed_value(network))
     findings = _cut(arrays["findings"], [model.dims[v] for v in header["findings"]])
     vectors = dict(zip(header["findings"], findings, strict=True))
     parts = _cut(arrays["tables"], [entry[1] for entry in header["tables"]])

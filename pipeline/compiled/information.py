@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from ..answering.question import Names, asked_of, named_variables
 from ..errors import BudgetError, ModelError
 from ..models.cases import Cases
-from ..queries.beliefs import BeliefRequest, local_targets
 from ..results.case_posteriors import CaseMarginals
 from ..results.labeled_array import LabeledArray, labelled
 from .case_run import answered_cases
@@ -42,7 +41,7 @@ def summed_to(table: Array, axes: Sequence[int]) -> Array:
 def mutual_bits(table: Array, first: Sequence[int], second: Sequence[int], given: Sequence[int]) -> float:
     """Return the mutual information of two sets of axes given a third, all distinct: I(A; B | C)."""
     parts = (*first, *given), (*second, *given), (*first, *second, *given), tuple(given)
-    own = [entropy_bits(summed_to(table, part)) for part in parts]
+    own = [entropy_bits(summed_to(table, part)) if part else 0.0 for part in parts]
     return max(0.0, own[0] + own[1] - own[2] - own[3])
 
 
@@ -145,24 +144,13 @@ class InformedState(CompiledState):
         variables = self._variables(names)
         if not variables:
             return np.ones(())
-        kept = self._compiled_in(variables)
-        if kept is not None:
-            return kept
+        self._check_states(variables)
+        found = self._joint_here(tuple(variables), self.findings)
+        if found is not None:
+            return found
         logs, posteriors, last = self._joint_parts(variables, 0)
         table = np.moveaxis(10.0 ** (logs - logs.max())[..., None] * posteriors, -1, last)
         return np.ascontiguousarray(table / table.sum())
-
-    def _compiled_in(self, variables: Sequence[int]) -> Array | None:
-        """Read the joint of some variables from the messages; None if it was not compiled in."""
-        joint = next((each for each in self.skeleton.asked.joints if sorted(each) == sorted(variables)), None)
-        if joint is None:
-            return None
-        asked = BeliefRequest((), (joint,), ())
-        found = self._answered(asked, local_targets(self.skeleton.network, asked), self.findings)
-        if found.status == "infeasible":
-            raise ModelError("the findings are impossible: no distribution exists under them")
-        table = found.joints[tuple(self.model.names[v] for v in joint)]
-        return np.ascontiguousarray(np.transpose(table, [joint.index(v) for v in variables]))
 
     def conditional(self, variables: Sequence[str], given: Sequence[str] = ()) -> LabeledArray:
         """Return the distribution of some variables given others and the findings: P(A | B, C, e).
@@ -304,10 +292,8 @@ class InformedState(CompiledState):
         last : int
             Its place.
         """
+        self._check_states(variables)
         dims = [self.model.dims[v] for v in variables]
-        states, allowed = math.prod(dims), CompiledPolicy.current().joint_states
-        if states > allowed:
-            raise BudgetError(f"the joint of {len(dims)} variables has {states:,} states, allowed {allowed:,}")
         last = max(range(first, len(dims)), key=lambda place: dims[place])
         others = [place for place in range(len(dims)) if place != last]
         found = self._cases([variables[place] for place in others], [variables[last]])
@@ -316,6 +302,12 @@ class InformedState(CompiledState):
         shape = [dims[place] for place in others]
         posteriors = found[self.model.names[variables[last]]]
         return found.log10_evidence.reshape(shape), posteriors.reshape([*shape, dims[last]]), last
+
+    def _check_states(self, variables: Sequence[int]) -> None:
+        """Refuse a joint of too many states."""
+        states, allowed = math.prod([self.model.dims[v] for v in variables]), CompiledPolicy.current().joint_states
+        if states > allowed:
+            raise BudgetError(f"the joint of {len(variables)} variables has {states:,} states, allowed {allowed:,}")
 
     def _log10(self, findings: Any) -> float:
         """Return log10 of the sum under some findings."""

@@ -10,17 +10,21 @@ from dataclasses import replace
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Concatenate, Final, NamedTuple, ParamSpec, TypeVar
 
+import numpy as np
 from numpy.typing import NDArray
 
 from ...cluster.memory import default_memory_bytes, peak_rss_bytes
 from ...cluster.pool import begin_beside
+from ...tasks.compiler.code_cache import compiler_pays
 from ...tasks.compiler.numba_parts import unknown_numba
 from ...tasks.gpu.cold_kernels import AVOIDED_START
 from ...tasks.incremental.kept_tables import Incremental, KeptTables, loops_are_loaded
 from ...tasks.steps.step import Step
-from ...tasks.sweeps.scaled import QuickSumProduct, Scaled, weighted
+from ...tasks.sweeps.scaled import QuickSumProduct, Scaled, normalised, weighted
+from ...tasks.sweeps.sweep import sweep
 from ..answering.answer_question import solved
 from ..answering.question import Names, asked_of, is_every
+from ..errors import ModelError
 from ..machine.resources import Resources
 from ..models.cases import Cases
 from ..models.findings import (
@@ -36,12 +40,13 @@ from ..models.model import Model
 from ..options import Options
 from ..plans.plan import Plan
 from ..queries.arithmetic import ScaledPartition
-from ..queries.beliefs import BeliefRequest, Beliefs, local_targets, posteriors
-from ..queries.expansion import dressed
+from ..queries.beliefs import BeliefRequest, Beliefs, local_part, local_targets, posteriors
+from ..queries.expansion import dressed, expanded, loose_log
 from ..results.posteriors import Marginals
 from ..trees.tree import Target
 from .better_plans import BetterPlans, propagation_seconds, searches_of
 from .compiled_policy import CompiledPolicy
+from .joint_paths import JointPaths
 from .structure import Skeleton, check_memory, fresh_plan, fresh_question
 
 if TYPE_CHECKING:
@@ -70,6 +75,14 @@ def one_at_a_time(
             return method(self, *args, **options)
 
     return alone
+
+
+class _PlanPaths(NamedTuple):
+    """The paths of a plan, and the bytes that the tables of a joint may take beside its messages."""
+
+    plan: Plan
+    paths: JointPaths
+    free_bytes: int
 
 
 class AloneBeliefs(NamedTuple):
@@ -126,6 +139,7 @@ class CompiledState:
         self._last_seconds = 0.0
         self._priced: tuple[Plan | None, float] = None, 0.0
         self._fresh_seconds: dict[Hashable, float] = {}
+        self._paths: _PlanPaths | None = None
         self.device: GpuPropagation | None = None
         self._notes: tuple[str, ...] = ()
         self.better: BetterPlans | None = None
@@ -381,9 +395,10 @@ class CompiledState:
         total = self._partition.total([tables.table(r) for r in plan.tree.roots])
         found: dict[Target, Array] = {}
         if total != -math.inf:
-            nodes = tuple([plan.results[target] for target in targets])
-            tables.refresh(nodes, threads)
-            found = self._read(dict(zip(targets, nodes, strict=True)))
+            direct = {target: plan.results[target] for target in targets if target in plan.results}
+            tables.refresh(tuple(direct.values()), threads)
+            found = self._read(direct)
+            found.update({target: self._joint_table(target) for target in targets if target not in direct})
             self._change_pace(tables.seconds - seconds if before else 0.0)
         self.expected = max(self.expected - 1, 0)
         self._sound = True
@@ -403,6 +418,66 @@ class CompiledState:
             target: table if len(target) == 1 else table.reshape([plan.dims[v] for v in target])
             for target, table in zip(nodes, flat, strict=True)
         }
+
+    def _plan_paths(self) -> _PlanPaths:
+        """Return the paths of the present plan."""
+        plan = self.plan
+        assert plan is not None
+        if self._paths is None or self._paths.plan is not plan:
+            self._paths = _PlanPaths(plan, JointPaths(plan), self.resources.memory_bytes - plan.kept_bytes)
+        return self._paths
+
+    def _joint_here(self, variables: tuple[int, ...], findings: Mapping[int, Array]) -> Array | None:
+        """Return the joint of variables of the model, an axis for each in this order; None if its tables do not fit.
+
+        Raises
+        ------
+        ModelError
+            If the findings are impossible.
+        """
+        network, asked = self.skeleton.network, BeliefRequest((), (variables,), ())
+        target = local_part(network, variables)
+        if not target or not (self._is_read(target) or self._joint_fits(target)):
+            return None
+        if self._is_quicker_afresh(asked, findings):
+            found = self._answered(asked, [target], findings)
+            (table,) = found.joints.values() if found.status == "ok" else (None,)
+        else:
+            beliefs = self._beliefs([target], findings)
+            possible = beliefs.total is not None and loose_log(network, findings) > -math.inf
+            table = expanded(network, variables, beliefs.tables, findings, max_marginals=False) if possible else None
+        if table is None:
+            raise ModelError("the findings are impossible: no distribution exists under them")
+        return np.ascontiguousarray(table)
+
+    def _is_read(self, target: Target) -> bool:
+        """Return whether the plan has a table of some local variables."""
+        return self.plan is not None and target in self.plan.results
+
+    def _joint_fits(self, target: Target) -> bool:
+        """Return whether the steps for the joint of some local variables can run, and their tables fit in memory."""
+        if self.plan is None or self.device is not None or self._tables is None:
+            return False
+        paths = self._plan_paths()
+        return paths.paths.joint(target).nbytes <= paths.free_bytes
+
+    def _joint_table(self, target: Target) -> Array:
+        """Return the joint of some local variables, computed along the paths between them."""
+        plan, tables, path = self.plan, self._tables, self._plan_paths().paths.joint(target)
+        assert plan is not None
+        assert tables is not None
+        # these tables include all that the path reads
+        tables.refresh((plan.results[(path.own,)],), plan.kept_threads)
+        compiled = compiler_pays(sum([step.lowered.cells for step in path.steps]))
+        algebra = QuickSumProduct(plan.tree.dims, compiled)
+        given = {node: tables.table(node) for node in path.read}
+        made = sweep(path.steps, given, algebra, path.freed, threads=plan.kept_threads)[path.table]
+        values = normalised(made).reshape([plan.dims[v] for v in path.axes])
+        rest = tuple([v for v in target if v not in path.axes])
+        if rest:  # of other trees of the forest, which are independent
+            values = np.multiply.outer(values, self._joint_table(rest))
+        axes = *path.axes, *rest
+        return np.ascontiguousarray(values.transpose([axes.index(v) for v in target]))
 
     def expect(self, questions: int) -> None:
         """Set the number of further questions; load compiled loops now if these are predicted to take as long."""

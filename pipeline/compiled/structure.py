@@ -22,8 +22,9 @@ from ..plans.planner import Planner
 from ..plans.problem import UNLIMITED_BYTES
 from ..preprocessing.preprocess import Network, fixed_value
 from ..queries.arithmetic import ScaledPartition
-from ..queries.beliefs import BeliefRequest, local_targets
+from ..queries.beliefs import BeliefRequest, local_part, local_targets
 from ..trees.tree import Target
+from .joint_paths import JointPaths
 
 Array = NDArray[Any]
 
@@ -38,8 +39,10 @@ class Skeleton:
     network : Network
         Without any evidence.
     plan : Plan or None
-    asked : Asked
+    asked : BeliefRequest
         Every variable, and the joints that were compiled in.
+    planned : BeliefRequest
+        The same without pairs that are computed along paths of the tree.
     fixed : float or None
         ln of the functions without variables; None if the model allows nothing.
     planner : Planner or None
@@ -50,6 +53,7 @@ class Skeleton:
     network: Network
     plan: Plan | None
     asked: BeliefRequest
+    planned: BeliefRequest
     fixed: float | None
     planner: Planner | None = None
 
@@ -74,14 +78,48 @@ def skeleton_of(model: Model, joint: Iterable[Names], families: bool, options: O
     if checked_model(model).kind == "cost":
         raise ModelError("a cost network has no marginal probabilities; only other models can be compiled")
     asked = asked_of(model, "all", joint, families)
-    question = Question(model, "marginals", asked=asked)
+    planned = asked if options.gpus is not None else without_far_pairs(model, asked)
+    found = _planned(model, asked, planned, options)
+    memory_bytes = Resources(options).memory_bytes
+    if not _far_pairs_fit(found, memory_bytes):
+        found = _planned(model, asked, asked, options)
+    if found.plan is not None:
+        check_memory(found.plan, memory_bytes)
+    return found
+
+
+def _planned(model: Model, asked: BeliefRequest, planned: BeliefRequest, options: Options) -> Skeleton:
+    """Reduce a model, and plan the posteriors in ``planned``."""
+    question = Question(model, "marginals", asked=planned)
     network = question.chained.reduced[0]
     plan = planner = None
     if network.leaves:
         prepared = _prepared(question, options)
         plan, planner = cheapest_way(prepared).chosen, planner_of(prepared, UNLIMITED_BYTES)
-        check_memory(plan, Resources(options).memory_bytes)
-    return Skeleton(model, network, plan, asked, fixed_value(network), planner)
+    return Skeleton(model, network, plan, asked, planned, fixed_value(network), planner)
+
+
+def _far_pairs_fit(skeleton: Skeleton, memory_bytes: int) -> bool:
+    """Return whether the joints that the plan has no table for can be computed beside its messages."""
+    plan = skeleton.plan
+    if plan is None:
+        return True
+    far = [target for target in skeleton.targets if target not in plan.results]
+    paths, free = JointPaths(plan) if far else None, memory_bytes - plan.kept_bytes
+    return paths is None or all(paths.joint(target).nbytes <= free for target in far)
+
+
+def without_far_pairs(model: Model, asked: BeliefRequest) -> BeliefRequest:
+    """Leave out the pairs of variables that no function contains together.
+
+    In a plan, each of these pairs would enlarge cliques that the other pairs enlarge too.
+    """
+    far = {leaf.scope for leaf in network_of(model, asked).leaves if not leaf.functions}
+    if not far:
+        return asked
+    network = network_of(model, replace(asked, joints=()))
+    near = [j for j in asked.joints if len(j) > 2 or local_part(network, j) not in far]
+    return replace(asked, joints=tuple(near))
 
 
 def _prepared(question: Question, options: Options) -> Prepared:

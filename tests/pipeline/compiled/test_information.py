@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import combinations, pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,9 @@ from numpy.typing import NDArray
 import bucketflow
 from bucketflow import BudgetError, Model, ModelError
 from bucketflow.pipeline.cli.main import main
+from bucketflow.pipeline.compiled.case_run import _PosteriorRunner
 from bucketflow.pipeline.compiled.compiled_policy import CompiledPolicy
+from bucketflow.pipeline.models.cases import cases_of
 from tests.exact import Weights
 from tests.models import bayes_models, markov_models
 
@@ -246,3 +249,62 @@ def test_joints_that_were_compiled_in_are_read_from_one_propagation() -> None:
     refused.set_evidence({"b": 1})
     with pytest.raises(bucketflow.ModelError, match="the findings are impossible"):
         refused.mutual_information(["a"], ["b"])
+
+
+def test_pairs_that_no_function_contains_are_computed_along_paths(tmp_path: Path) -> None:
+    model = bucketflow.load("diagnosis")
+    names = list(model.variables)
+    pairs = [*combinations(names, 2)][::29]
+    plain, compiled = bucketflow.compile(model), bucketflow.compile(model, joint=pairs, background=False)
+    assert plain.plan is not None
+    assert compiled.plan is not None
+    assert compiled.plan.tree.scopes == plain.plan.tree.scopes  # no pair enlarges a table
+    for evidence in ({}, {names[3]: 0, names[0]: [0.5] * (model.dims[0] - 1) + [0.25]}):
+        expected = {pair: bucketflow.marginals(model, evidence=evidence, joint=pair).joint[pair] for pair in pairs}
+        compiled.set_evidence(evidence)
+        compiled.save(tmp_path / "compiled")
+        for each in (compiled, bucketflow.Compiled.load(tmp_path / "compiled")):
+            found = each.marginals().joint
+            assert [*found] == [*map(frozenset, pairs)]
+            for a, b in pairs:
+                np.testing.assert_allclose(found[a, b], expected[a, b], rtol=1e-12, atol=1e-15)
+                np.testing.assert_allclose(each.joint([b, a]), expected[a, b].T, rtol=1e-12, atol=1e-15)
+        compiled.expect(10**9)  # loads compiled loops
+
+
+def test_independent_variables_have_the_product_as_their_joint() -> None:
+    tables = [(["a"], [0.25, 0.75]), (["b", "c"], [[0.1, 0.2, 0.3], [0.2, 0.1, 0.1]])]
+    model = Model.build("markov", {"a": 2, "b": 2, "c": 3, "d": 2}, tables)
+    compiled = bucketflow.compile(model, joint=["a", "c"], background=False)
+    of_c = np.array([0.3, 0.3, 0.4])
+    np.testing.assert_allclose(compiled.joint(["c", "a"]), np.multiply.outer(of_c, [0.25, 0.75]), rtol=1e-14)
+    np.testing.assert_allclose(compiled.marginals().joint["a", "c"], np.multiply.outer([0.25, 0.75], of_c), rtol=1e-14)
+    whole = np.multiply.outer(np.full(2, 0.5), np.multiply.outer(np.array([0.25, 0.75]), np.array(tables[1][1])))
+    np.testing.assert_allclose(compiled.joint(["d", "a", "b", "c"]), whole, rtol=1e-14)
+
+
+def test_a_joint_without_room_beside_the_messages_needs_cases_instead() -> None:
+    rng, size = np.random.default_rng(3), 24
+    names = [f"x{k}" for k in range(8)]
+    model = Model.build(
+        "markov", dict.fromkeys(names, size), [(list(p), rng.random((size, size))) for p in pairwise(names)]
+    )
+    free, ends = bucketflow.compile(model, background=False), ["x0", "x7"]
+    assert free.plan is not None
+    memory = free.plan.kept_bytes + 1000
+    tight = bucketflow.compile(model, background=False, memory=memory)
+    assert not tight._joint_fits((0, 7))
+    assert free._joint_fits((0, 7))
+    np.testing.assert_allclose(tight.joint(ends), free.joint(ends), rtol=1e-12)
+    with pytest.raises(BudgetError, match="keeping all messages needs"):
+        bucketflow.compile(model, joint=ends, memory=memory)
+
+
+def test_a_block_has_no_more_cases_than_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_PosteriorRunner, "_is_quicker_alone", lambda *_: False)
+    compiled = bucketflow.compile("diagnosis", background=False)
+    cases = cases_of(compiled.model, {"Storm": [0, 1, 0]})
+    runner = _PosteriorRunner(compiled, {}, cases, [0], whole=True)
+    runner.plan_blocks(compiled.resources)
+    assert runner.program is not None
+    assert runner.size == 3
