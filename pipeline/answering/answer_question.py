@@ -16,6 +16,7 @@ from ..options import Options, ProofOptions
 from ..results.result import Result
 from ..runs.pools import not_sent
 from .cut_offs import within
+from .engines.easy_optimum import easy_optimum
 from .engines.engine_options import (
     DEVICES,
     GANAK,
@@ -88,6 +89,8 @@ def _solved(
         patient = effort.method != "dense"
         ask = partial(solved, policy=policy)
         request = QueryRequest(question, options, effort, progress, folder, policy, ask, patient=patient)
+        if (easy := easy_optimum(request)) is not None:
+            return easy
         engines = EnginesOf(request)
         strategy = strategy_for(request, engines)
         _LOG.info("strategy:\n%s", strategy)

@@ -89,6 +89,7 @@ class Task:
         started: float,
         folder: RunFolder | None = None,
         policy: StrategyPolicy = POLICY,
+        network: Network | None = None,
     ) -> Task:
         """Turn the preprocessed model into integer costs, with the portfolio of provers that works on them.
 
@@ -103,6 +104,8 @@ class Task:
         folder : RunFolder, optional
             Holds the bounds and the assignment of earlier runs.
         policy : StrategyPolicy
+        network : Network, optional
+            Stands for the model; by default the network that remains after preprocessing.
 
         Raises
         ------
@@ -113,7 +116,7 @@ class Task:
         from ..proofs.portfolio import Portfolio
 
         resources = Resources(options.without_folder())
-        network, _ = question.reduced
+        network = network or question.reduced[0]
         fixed = fixed_value(network)
         assert fixed is not None
         check_tables(network, resources.host_bytes)
@@ -326,6 +329,12 @@ class Task:
         if self.effort.time is not None:
             return None
         return "the search ended without a proof because the memory was full; give a larger --memory, or --time"
+
+    def search_shortly(self, seconds: float) -> Result | None:
+        """Search the network as it is for some CPU seconds; None unless that proves the optimum of the model."""
+        self.portfolio.search_shortly(seconds)
+        found = self._dressed(self.known.outcome()) if self.known.done else None
+        return None if found is None or found.status == "bounded" or self._units_hide(found) else found
 
     def run_portfolio(self) -> None:
         """Run the portfolio, with room on disk for layers that exceed memory."""

@@ -249,11 +249,23 @@ def _left(model: Model, functions: tuple[int, ...], evidence: Mapping[int, int])
     return found
 
 
-def _reduced(model: Model, functions: tuple[int, ...], evidence: Mapping[int, int]) -> _Left:
-    domains = [
+def _states(model: Model, evidence: Mapping[int, int]) -> list[NDArray[np.intp]]:
+    """Return the states of each variable: the observed state, or all of them."""
+    return [
         np.array([evidence[v]], dtype=np.intp) if v in evidence else np.arange(d, dtype=np.intp)
         for v, d in enumerate(model.dims)
     ]
+
+
+def unreduced(model: Model, query: Query, evidence: Mapping[int, int]) -> Network:
+    """Return all of a model under evidence as a network, without a search for impossible states."""
+    functions = range(len(model.functions))
+    left = _grouped(model, functions, _Left(True, tuple(_states(model, evidence)), {}, NOTHING))
+    return Network(model, query, left.domains, left.variables, left.leaves, left.constants, True)
+
+
+def _reduced(model: Model, functions: tuple[int, ...], evidence: Mapping[int, int]) -> _Left:
+    domains = _states(model, evidence)
     feasible, smaller, pruned = fixpoint(model, functions, domains)
     if not feasible:
         return _Left(False, tuple(domains), {}, pruned)

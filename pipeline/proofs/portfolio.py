@@ -35,7 +35,7 @@ _DIAGRAM_GLANCE_SECONDS: Final = 0.1
 _DIAGRAM_GLANCE_SHARE: Final = 0.1
 # Only networks of at most this many cells are tried by diagrams so early, because the provers of larger ones would
 # take as long to be set up. Such networks get a full preparation only where the last short one finds that it pays.
-_SMALL_CELLS: Final = 1 << 16
+SMALL_CELLS: Final = 1 << 16
 # A tree is searched for networks whose cells are at most this many times the cells that are swept soon.
 _TREE_SAVING_RATIO: Final = 1 << 8
 # Networks with at most this many bucket cells are swept before or after the first short run, if the searched tree
@@ -71,7 +71,7 @@ class Opening:
             # seconds in proportion to the first glance: much fewer than the search of a tree takes
             work, seconds = policy.glances[0]
             self.preparing.prepare(policy.first_preparation_work)
-            self._glance_by_search(seconds * policy.first_preparation_work / work)
+            self.glance_by_search(seconds * policy.first_preparation_work / work)
             if self.known.is_over():
                 return
         self._sweep_early()
@@ -79,10 +79,10 @@ class Opening:
             if self._glances:
                 bounds, cells = (self.known.lower, self.known.upper), self.known.small.cells
                 self.preparing.prepare(work)
-                settled = self.known.small.cells <= _SMALL_CELLS and not self.preparing.paid(*bounds, cells)
+                settled = self.known.small.cells <= SMALL_CELLS and not self.preparing.paid(*bounds, cells)
                 if (yield from self._cut_by_clusters()):
                     return
-                self._glance_by_search(seconds)
+                self.glance_by_search(seconds)
                 self._sweep_soon()
                 self._sweep_early()
                 if not looked:
@@ -163,7 +163,7 @@ class Opening:
         self.turns.closed.clear()
         self.turns.debt_seconds.clear()
 
-    def _glance_by_search(self, seconds: float) -> None:
+    def glance_by_search(self, seconds: float) -> None:
         """Search for a short while, the variables as they are numbered."""
         known = self.known
         if not known.is_over() and known.small.cells <= ProverPolicy.current().glance_most_cells:
@@ -172,7 +172,7 @@ class Opening:
     def _glance_by_diagrams(self) -> None:
         """Let diagrams try below a known assignment, and go on for as long as that closes much of the gap."""
         known, small = self.known, self.known.small
-        if known.alone or known.is_over() or known.upper is None or small.cells > _SMALL_CELLS:
+        if known.alone or known.is_over() or known.upper is None or small.cells > SMALL_CELLS:
             return
         order = rearranged(small.dims, small.scopes, min_fill_order(small.dims, small.scopes, known.limits.seed))
         self._glance("diagram", _DIAGRAM_GLANCE_SECONDS, order, _DIAGRAM_GLANCE_SHARE)
@@ -341,6 +341,10 @@ class Portfolio:
         # the run was stopped or exhausted: the next run starts with short turns again
         self._steps = self._rounds()
         return self.incumbent.outcome()
+
+    def search_shortly(self, seconds: float) -> None:
+        """Search the network as it is for some CPU seconds, with the variables in the order of their numbers."""
+        Opening(self.team).glance_by_search(seconds)
 
     def close(self) -> None:
         """End the processes of provers; another run starts them anew."""

@@ -37,6 +37,14 @@ def traits_of(dims: Sequence[int], found: bool = True) -> frozenset[Trait]:
     return frozenset(trait for trait, holds in traits.items() if holds)
 
 
+def may_be_easy(dims: Sequence[int]) -> bool:
+    """Whether a short search may see all of a network of such domains: they are few, and large."""
+    if LARGE_DOMAIN_BITS * len(dims) > _UNSEARCHED_BITS:
+        return False
+    bits = math.fsum(math.log2(d) for d in dims)
+    return LARGE_DOMAIN_BITS * len(dims) <= bits <= _UNSEARCHED_BITS
+
+
 @dataclass(frozen=True)
 class CompiledLoop:
     """A function without which a prover does nothing, and that takes several seconds to compile.

@@ -28,7 +28,7 @@ _IMPROVING_TURN_WEIGHT: Final = 0.5
 # The weight of a local search is multiplied by this if its last time slice found nothing better.
 _IDLE_TURN_WEIGHT: Final = 0.25
 # Minimum seconds of a turn for measuring the closed fraction of the gap per second.
-_LEAST_TURN_SECONDS: Final = 0.01
+LEAST_TURN_SECONDS: Final = 0.01
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Turn:
     @property
     def taken(self) -> float:
         """CPU seconds since it began, never nothing."""
-        return max(working_seconds() - self.start, _LEAST_TURN_SECONDS)
+        return max(working_seconds() - self.start, LEAST_TURN_SECONDS)
 
 
 @dataclass

@@ -74,12 +74,12 @@ class _Layout:
     """Hands out places in the entries and in the costs."""
 
     def __init__(self) -> None:
-        self.entries: list[Array] = []
+        self.tables: list[Array] = []
         self.n_entries = self.n_costs = 0
 
     def table(self, costs: Array) -> int:
         """Add a table; return where it begins."""
-        self.entries.append(integers(costs).reshape(-1))
+        self.tables.append(costs.reshape(-1))
         self.n_entries += costs.size
         return self.n_entries - costs.size
 
@@ -88,22 +88,32 @@ class _Layout:
         self.n_costs += dim
         return self.n_costs - dim
 
+    @property
+    def entries(self) -> Array:
+        """The tables, one after the other."""
+        return integers(np.concatenate(self.tables)) if self.tables else np.zeros(1, dtype=np.int64)
+
 
 def _records(rows: Iterable[Sequence[int]], size: int) -> Array:
     return np.array(list(rows), dtype=np.int64).reshape(-1, size)
 
 
-def _pairs(pairs: dict[tuple[int, int], Array], layout: _Layout, n: int) -> tuple[Array, list[int]]:
+def _pairs(pairs: dict[tuple[int, int], Array], layout: _Layout, n: int) -> tuple[Array, Array]:
     """Return the pairs grouped by variable, and the number of pairs of each variable; places count from zero."""
-    rows: list[list[tuple[int, int, int, int]]] = [[] for _ in range(n)]
-    for (x, y), costs in pairs.items():
-        to_x, to_y = (layout.block(d) for d in costs.shape)
-        rows[x].append((y, layout.table(costs), to_x, to_y))
-        rows[y].append((x, layout.table(costs.T), to_y, to_x))
-    flat = [entry for row in rows for entry in row]
-    places = {moved: k for k, (_, _, moved, _) in enumerate(flat)}
-    records = _records(((*entry, entry[2], places[entry[3]], 1, -1) for entry in flat), PAIR)
-    return records, [len(row) for row in rows]
+    # each pair has two records, one after the other: as its first variable has it, and as its second variable has it
+    own = _records(pairs, 2).reshape(-1)
+    dims = _records([costs.shape for costs in pairs.values()], 2).reshape(-1)
+    tables = [layout.table(table) for costs in pairs.values() for table in (costs, costs.T)]
+    moved = layout.block(int(dims.sum())) + np.cumsum(dims) - dims
+    mirror = np.arange(len(own)) ^ 1
+    order = np.argsort(own, kind="stable")
+    places = np.empty_like(order)
+    places[order] = np.arange(len(own))
+    records = np.ones((len(own), PAIR), dtype=np.int64)
+    records[:, NEIGHBOUR], records[:, TABLE], records[:, MOVED] = own[mirror], tables, moved
+    records[:, BACK], records[:, HINT], records[:, MIRROR] = moved[mirror], moved, places[mirror]
+    records[:, MOVES] = -1
+    return records[order], np.bincount(own, minlength=n)
 
 
 def _wide(wide: list[tuple[tuple[int, ...], Array]], layout: _Layout, n: int) -> tuple[Array, Array, list[list[int]]]:
@@ -195,8 +205,7 @@ def new_state(
         memory[at[place] : at[place] + records.size] = records.reshape(-1)
     memory[at[USES] : at[COSTS]] = [at[WIDE] + FUNCTION * f for found in uses for f in found]
     memory[at[COSTS] : at[COSTS] + n_values] = integers(np.concatenate(unary)) if unary else []
-    entries = np.concatenate(layout.entries) if layout.entries else np.zeros(1, dtype=np.int64)
-    return State(memory, entries)
+    return State(memory, layout.entries)
 
 
 def _rest_size() -> int:
@@ -204,7 +213,7 @@ def _rest_size() -> int:
     return REST_VALUES * (REST_VALUES + REST_VARIABLES + 1) + 5 * REST_VARIABLES + 1
 
 
-def _ranges(counts: list[int]) -> Array:
+def _ranges(counts: Array | list[int]) -> Array:
     """Return where each begins and ends, one after the other; shape (number, 2)."""
     ends = np.cumsum(counts, dtype=np.int64)
     return np.stack([ends - counts, ends], axis=1)

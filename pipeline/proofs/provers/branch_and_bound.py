@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from heapq import heappop, heappush
+from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 
 from ....tasks.compiler.compile_limits import is_limited
 from ....tasks.compiler.interpreted import Interpreter
+from ....tasks.networks.flat import offsets
 from ....tasks.search.state import least_costs
 from ....tasks.steps.ordered_sum import ordered_sum
 from ...cost_networks.cost_network import CostNetwork, States
@@ -354,36 +356,43 @@ class EverySearch(Search):
 
 def _split(
     network: CostNetwork,
-) -> tuple[int, list[NDArray[np.float64]], Pairs, list[tuple[tuple[int, ...], NDArray[np.float64]]]]:
-    """Return a constant, a cost a value, tables of pairs (ascending) and the wider ones; none is negative."""
-    constant = network.constant
+) -> tuple[int, list[NDArray[np.float64]], Pairs, list[tuple[tuple[int, ...], NDArray[np.float64]]], float]:
+    """Return a constant, a cost a value, tables of pairs (ascending) and the wider ones; none is negative.
+
+    The last number is the sum of the greatest costs of the tables of the network.
+    """
+    constant, span = network.constant, 0.0
     unary = [np.zeros(d) for d in network.dims]
     pairs: Pairs = {}
     wide = []
-    for table in network.tables:
-        low = float(table.costs.min(initial=math.inf))
-        low = low if low < math.inf else 0.0
-        constant += int(low)
-        costs = table.costs - low
+    begins = offsets(np.fromiter((table.costs.size for table in network.tables), np.int64, len(network.tables)))
+    entries = np.concatenate([np.empty(0), *[table.costs.reshape(-1) for table in network.tables]])
+    if network.tables:
+        span = ordered_sum(np.maximum.reduceat(np.where(entries < math.inf, entries, 0.0), begins[:-1]).tolist())
+        least = np.minimum.reduceat(entries, begins[:-1])
+        least[least == math.inf] = 0.0
+        constant += int(math.fsum(least))
+        entries -= np.repeat(least, np.diff(begins))
+    for table, (begin, end) in zip(network.tables, pairwise(begins.tolist()), strict=True):
+        costs = entries[begin:end].reshape(table.costs.shape)
         if len(table.scope) == 1:
             unary[table.scope[0]] = unary[table.scope[0]] + costs
         elif len(table.scope) == 2:
             x, y = table.scope
             key, costs = ((x, y), costs) if x < y else ((y, x), costs.T)
-            pairs[key] = np.ascontiguousarray(pairs[key] + costs if key in pairs else costs)
+            pairs[key] = pairs[key] + costs if key in pairs else costs
         else:
-            wide.append((table.scope, np.ascontiguousarray(costs)))
-    return constant, unary, pairs, wide
+            wide.append((table.scope, costs))
+    return constant, unary, pairs, wide, span
 
 
 def _laid_out(network: CostNetwork, order: Sequence[int], upper: int | None) -> Any:
     """Return the state of a search that has not begun."""
     from ....tasks.search.state import new_state
 
-    constant, unary, pairs, wide = _split(network)
+    constant, unary, pairs, wide, span = _split(network)
     rank = np.empty(len(network.dims), dtype=np.int64)
     rank[list(order)[::-1]] = np.arange(len(network.dims))
-    span = ordered_sum(float(table.costs[np.isfinite(table.costs)].max(initial=0.0)) for table in network.tables)
     limit = math.inf if upper is None else upper
     tiny = _TINY_MOVE_SHARE * (min(limit, constant + span) - constant) if span > _COARSE_COSTS else 0.0
     return new_state(unary, pairs, wide, constant, rank, int(max(tiny, 0.0)))
