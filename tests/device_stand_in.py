@@ -361,12 +361,17 @@ class StandIn:
         made: Any = run
         made.cells, made.semiring = lowered.out_cells, lowered.semiring
         made.out_bytes, made.workspace_bytes = lowered.out_cells * lowered.semiring.itemsize, 0
+        made.waits = ((),)
         made.kernels = ()  # none has to be compiled
         made.repeats, made.bound = True, lambda inputs, out, _: [(lowered, [*inputs, out])]
         return run
 
-    def bound_launches(self, launches: Sequence[tuple[Lowered, Sequence[int]]]) -> Callable[[], None]:
+    def bound_launches(
+        self, launches: Sequence[tuple[Lowered, Sequence[int]]], waits: Sequence[Sequence[int]]
+    ) -> Callable[[], None]:
         """Run steps of device tables that lie at some places."""
+        assert len(waits) == len(launches)
+        assert all(list(before) == [k - 1] for k, before in enumerate(waits) if k)
 
         def repeat() -> None:
             for lowered, places in launches:

@@ -198,11 +198,21 @@ class Launch:
             pack_into(f"={len(numbers)}Q", room, start + fields[name][1], *[addresses[i] for i in numbers])
 
 
-def bound_launches(launches: Sequence[tuple[Launch, Sequence[int]]]) -> Callable[[], None]:
+def bound_launches(
+    launches: Sequence[tuple[Launch, Sequence[int]]], waits: Sequence[Sequence[int]]
+) -> Callable[[], None]:
     """Return a function that repeats launches on the present device, with fixed addresses of their tables.
 
     Their records stand side by side in memory of their own. After some calls they are one graph, which costs
     Python and the driver a single launch: threads of several devices do not wait for each other's launches then.
+    The branches of the graph run concurrently.
+
+    Parameters
+    ----------
+    launches : sequence of (Launch, sequence of int)
+        Each with the addresses of its step's tables.
+    waits : sequence of sequence of int
+        For each launch the earlier launches that must end before it begins.
     """
     sizes = [launch.record.nbytes for launch, _ in launches]
     starts = [0, *accumulate(-(-size // _RECORD_BYTES) * _RECORD_BYTES for size in sizes)]
@@ -218,6 +228,10 @@ def bound_launches(launches: Sequence[tuple[Launch, Sequence[int]]]) -> Callable
     graph: Any = None
     repeated = 0
 
+    def launch_one(number: int, stream: int) -> None:
+        function, x, y, z, threads, shared, argument = calls[number]
+        cupy().cuda.driver.launchKernel(function, x, y, z, threads, 1, 1, shared, stream, argument, 0)
+
     def launch_all(stream: int) -> None:
         go = cupy().cuda.driver.launchKernel
         for function, x, y, z, threads, shared, argument in calls:
@@ -228,7 +242,7 @@ def bound_launches(launches: Sequence[tuple[Launch, Sequence[int]]]) -> Callable
         repeated += 1
         cuda = cupy().cuda
         if graph is None and repeated > _REPEATED_SINGLY and len(calls) > 1:
-            graph = _captured(launch_all)
+            graph = _captured(launch_one, waits)
         if graph is None:
             launch_all(cuda.get_current_stream().ptr)
         else:
@@ -239,14 +253,57 @@ def bound_launches(launches: Sequence[tuple[Launch, Sequence[int]]]) -> Callable
     return repeat
 
 
-def _captured(launch: Callable[[int], None]) -> Any:
-    """Return the graph of what a function launches on the stream that it is given; its kernels were launched before."""
-    stream = cupy().cuda.Stream(non_blocking=True)
-    stream.begin_capture()
+def _captured(launch: Callable[[int, int], None], waits: Sequence[Sequence[int]]) -> Any:
+    """Return the graph of some launches; their kernels were launched before.
+
+    A launch goes on in the stream of a launch that it waits for, or else in a stream of its own. Events let streams
+    wait for each other. A stream is used again once a new launch waits for all of its launches anyway.
+
+    Parameters
+    ----------
+    launch : callable
+        Launches the kernel of a number on a stream.
+    waits : sequence of sequence of int
+        For each number the earlier launches that must end before it begins.
+    """
+    cuda = cupy().cuda
+    streams = [cuda.Stream(non_blocking=True)]
+
+    def marked(stream: Any) -> Any:
+        event = cuda.Event(disable_timing=True)
+        event.record(stream)
+        return event
+
+    streams[0].begin_capture()
     try:
-        launch(stream.ptr)
+        first, events, ended = marked(streams[0]), list[Any](), list[int]()
+        last: list[int | None] = [None]
+        place = list[int]()
+        for number, before in enumerate(waits):
+            done = 0
+            for i in before:
+                done |= ended[i] | 1 << i
+            own = next((place[i] for i in before if last[place[i]] == i), None)
+            if own is None:
+                free = (k for k, i in enumerate(last) if i is None or done >> i & 1)
+                own = next(free, len(streams))
+            if own == len(streams):
+                streams.append(cuda.Stream(non_blocking=True))
+                last.append(None)
+                streams[own].wait_event(first)
+            for i in before:
+                if place[i] != own:
+                    streams[own].wait_event(events[i])
+            launch(number, streams[own].ptr)
+            events.append(marked(streams[own]))
+            ended.append(done)
+            place.append(own)
+            last[own] = number
+        for stream_end in last[1:]:
+            if stream_end is not None:
+                streams[0].wait_event(events[stream_end])
     finally:
-        graph = stream.end_capture()
+        graph = streams[0].end_capture()
     return graph
 
 

@@ -46,6 +46,7 @@ class DeviceRun:
         self.cells = cells
         self.out_bytes = cells * semiring.itemsize
         self.workspace_bytes = step.workspace_cells * semiring.itemsize
+        self.waits = step.waits
         self._temporaries = [place * semiring.itemsize for place in step.places]
         try:
             self.launches = [_LAUNCHES[type(each)](each, semiring) for each in step.passes]

@@ -107,7 +107,7 @@ class RecordedSweep:
         self._cells = {node: made_by[node].cells for node in {*self._others, *self._kept}}
         self._lock = threading.Lock()
         self._where: tuple[int, ...] = ()
-        self._repeat: Callable[[], None] = bound_launches(())
+        self._repeat: Callable[[], None] = bound_launches((), ())
 
     @property
     def nbytes(self) -> int:
@@ -157,9 +157,14 @@ class RecordedSweep:
         at |= {node: first + place for node, place in self._outputs.items()}
         leaves = first + self._first
         at |= {node: leaves + place for node, place in zip(self._staged, self._packing.places, strict=True)}
-        launches = [
-            launch
-            for run, inputs, node, workspace in self._steps
-            for launch in run.bound([at[i] for i in inputs], at[node], first + workspace)
-        ]
-        return bound_launches([*self._small.bound(at), *launches])
+        launches = list(self._small.bound(at))
+        waits: list[Sequence[int]] = [range(max(k - 1, 0), k) for k in range(len(launches))]
+        before = [len(launches) - 1] if launches else []
+        for run, inputs, node, workspace in self._steps:
+            begun = len(launches)
+            launches += run.bound([at[i] for i in inputs], at[node], first + workspace)
+            # tables of two steps may share memory, so a step begins when all passes of the step before have ended
+            waits += [[begun + i for i in own] or before for own in run.waits]
+            read = {i for own in run.waits for i in own}
+            before = [begun + i for i in range(len(run.waits)) if i not in read]
+        return bound_launches(launches, waits)

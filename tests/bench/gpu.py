@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from parts.needs import cupy
 
+from bucketflow.tasks.gpu import kernels
 from bucketflow.tasks.gpu import launch as gpu
 from bucketflow.tasks.gpu.kernels import bound_launches, processors
 from bucketflow.tasks.steps.lowering import Lowered, lower
@@ -60,9 +61,10 @@ REGISTER_KERNELS = {
 }
 
 
-def seconds(work: Callable[[], object], repeats: int = 7) -> float:
-    """Return the median time of a run on the device, after a warm-up."""
-    work()
+def seconds(work: Callable[[], object], repeats: int = 7, warm_ups: int = 1) -> float:
+    """Return the median time of a run on the device, after some runs that do not count."""
+    for _ in range(warm_ups):
+        work()
     times = []
     for _ in range(repeats):
         start, stop = cp.cuda.Event(), cp.cuda.Event()
@@ -118,15 +120,20 @@ def time_step(step: Lowered, repeats: int = 7) -> float:
     return time_run(gpu.prepare(step), step, repeats)
 
 
-def time_run(prepared: gpu.DeviceRun, step: Lowered, repeats: int = 7) -> float:
-    """Seconds of the launches of one step on tables of its own, as a sweep repeats them: without Python before each."""
+def time_run(prepared: gpu.DeviceRun, step: Lowered, repeats: int = 7, *, in_turn: bool = False) -> float:
+    """Seconds of the launches of one step on tables of its own, as the graph of a repeated sweep runs them.
+
+    With ``in_turn`` each launch of the graph waits for the launch before it.
+    """
     tables = tables_of(step)
     out = cp.empty(step.out_cells, step.semiring.dtype)
     if not prepared.repeats:
         return seconds(lambda: prepared(tables, out), repeats)
     room = cp.empty(prepared.workspace_bytes, np.uint8)
     places = [table.data.ptr for table in tables]
-    return seconds(bound_launches(prepared.bound(places, out.data.ptr, room.data.ptr)), repeats)
+    waits = [range(max(k - 1, 0), k) for k in range(len(prepared.waits))] if in_turn else prepared.waits
+    run = bound_launches(prepared.bound(places, out.data.ptr, room.data.ptr), waits)
+    return seconds(run, repeats, kernels._REPEATED_SINGLY + 1)
 
 
 def streaming(cells: int, copy: float) -> None:

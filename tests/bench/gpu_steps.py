@@ -2,10 +2,14 @@
 
 Steps are drawn by family: two to 64 inputs, domains of 2 to 44 states alone and mixed, axes of every input in an order
 of their own, inputs without most of the axes, and outputs whose innermost axis is short. The floor of a step is the
-larger of its cells over the arithmetic rate and its bytes over the copy rate, both measured in the same run. A line
-for each family says how many times its floor a step takes, in geometric mean and at most, and how many were predicted
-within a factor of two; below are the slowest steps, by which passes they run, and their axes; with ``--passes`` also
-what each pass takes, beside what its tables would take to be copied and what is predicted. ``--plan`` needs no GPU.
+larger of its cells over the arithmetic rate and its bytes over the copy rate, both measured in the same run. It counts
+one operation for each cell, so a step of many inputs cannot reach it. The second floor counts the operations of the
+best known join tree of the step instead of its cells.
+
+A line for each family says how many times its floors a step takes, in geometric mean and at most, and how many steps
+were predicted within a factor of two. Below are the slowest steps, by which passes they run, and their axes; with
+``--passes`` also what each pass takes, beside what its tables would take to be copied and what is predicted. A step
+runs as a graph; with ``--in-turn`` each of its passes waits for the pass before it. ``--plan`` needs no GPU.
 """
 
 from __future__ import annotations
@@ -16,8 +20,8 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
-from math import log2
+from itertools import combinations, pairwise
+from math import log2, prod
 from multiprocessing import get_context
 from pathlib import Path
 from statistics import geometric_mean
@@ -26,6 +30,7 @@ from typing import Any, Final
 from bucketflow.pipeline.plans.prediction import step_seconds
 from bucketflow.pipeline.trees.costs import gpu_rates
 from bucketflow.tasks.gpu.tiling.device_lowering import device_step
+from bucketflow.tasks.gpu.tiling.pass_axes import as_axes
 from bucketflow.tasks.steps.lowering import Lowered
 from bucketflow.tasks.steps.semiring import SUM_PRODUCT, min_plus
 from bucketflow.tasks.steps.step import Step
@@ -58,6 +63,7 @@ class Timed:
     step: Step
     seconds: float
     floor: float
+    tree_floor: float
     predicted: float
 
     @property
@@ -65,13 +71,46 @@ class Timed:
         """How many times the floor it took."""
         return self.seconds / self.floor
 
+    @property
+    def slower_than_tree(self) -> float:
+        """How many times the floor of the best known join tree it took."""
+        return self.seconds / self.tree_floor
+
+
+def tree_operations(step: Lowered) -> int:
+    """Return the operations of the best known join tree of a step.
+
+    A join of two tables is an operation for each cell of both together; the last join and the elimination are one. A
+    tree joins the pair with the smallest join first, or the pair whose join adds the fewest cells to its tables.
+    """
+    axes = as_axes(step.axes)
+    scopes = [frozenset(i for i, a in enumerate(axes) if a.strides[t]) for t in range(len(step.input_cells))]
+
+    def cells(scope: frozenset[int]) -> int:
+        return prod([axes[i].size for i in scope])
+
+    def joined(added: bool) -> int:
+        left, total = list(dict.fromkeys(scopes)), sum([cells(s) for s in scopes]) - sum(map(cells, {*scopes}))
+        while len(left) > 2:
+            one, other = min(
+                combinations(left, 2),
+                key=lambda two: cells(two[0] | two[1]) - added * (cells(two[0]) + cells(two[1])),
+            )
+            left = [s for s in left if s not in (one, other)]
+            both = one | other
+            total += cells(both) * (1 + (both in left))  # tables of one scope are joined, too
+            left = [*(s for s in left if s != both), both]
+        return total
+
+    return step.cells + min(joined(False), joined(True))
+
 
 def predicted(lowered: Lowered) -> float:
     """Return what plans say that a step takes."""
     return step_seconds(lowered, gpu_rates(lowered.semiring), lowered.semiring.itemsize)
 
 
-def prepared(steps: Sequence[Step]) -> list[tuple[float, Callable[[], float]]]:
+def prepared(steps: Sequence[Step]) -> list[tuple[float, Callable[..., float]]]:
     """Lower and compile steps on all cores; return for each what is predicted, and what measures it."""
     with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
         passes = list(pool.map(device_step, [step.lowered for step in steps], chunksize=1))
@@ -138,18 +177,21 @@ def print_family(name: str, found: Sequence[Timed], shown: int, copy: float | No
     """Print how the steps of a family compare with their floors, and the slowest; with a copy's rate, by passes."""
     from gpu_runs import described
 
-    ratios = [each.slower for each in found]
+    ratios, trees = [each.slower for each in found], [each.slower_than_tree for each in found]
     within = sum(0.5 <= each.seconds / each.predicted <= 2 for each in found)
     print(
         f"{name:28s} {len(found):3d} steps, {geometric_mean(ratios):5.2f} x floor in geometric mean, "
-        f"{max(ratios):5.1f} at most, {sum(r > 4 for r in ratios):3d} above 4; {within:3d} predicted within 2",
+        f"{max(ratios):5.1f} at most, {sum(r > 4 for r in ratios):3d} above 4; of the join tree "
+        f"{geometric_mean(trees):5.2f}, {max(trees):5.1f} and {sum(r > 4 for r in trees):3d}; "
+        f"{within:3d} predicted within 2",
         flush=True,
     )
     for each in sorted(found, key=lambda one: -one.slower)[:shown]:
         if each.slower > 4:
             print(
                 f"   {each.dtype:7s} 2^{log2(each.step.lowered.cells):.1f} {each.seconds * 1e3:8.2f} ms, "
-                f"{each.slower:5.1f} x floor, {each.seconds / each.predicted:5.1f} x predicted  "
+                f"{each.slower:5.1f} x floor, {each.slower_than_tree:5.1f} x join tree, "
+                f"{each.seconds / each.predicted:5.1f} x predicted  "
                 f"{described(each.step)}"
             )
             if copy is not None:
@@ -166,6 +208,7 @@ def main() -> None:
     parser.add_argument("--largest", type=float, default=31.0, help="log2 of the most cells")
     parser.add_argument("--shown", type=int, default=3, help="slow steps of a family to print")
     parser.add_argument("--passes", action="store_true", help="time each pass of the slow steps")
+    parser.add_argument("--in-turn", action="store_true", help="run the passes of a step one after another")
     parser.add_argument("--plan", action="store_true", help="lower only")
     chosen = parser.parse_args()
     names = [name for name in STEP_FAMILIES if not chosen.families or name.startswith(tuple(chosen.families))]
@@ -175,7 +218,8 @@ def main() -> None:
 
         for (_, name), each in steps.items():
             for dtype, step in each:
-                print(f"{name:28s} {dtype:7s} 2^{log2(step.lowered.cells):.1f}  {described(step)}")
+                share = tree_operations(step.lowered) / step.lowered.cells
+                print(f"{name:28s} {dtype:7s} 2^{log2(step.lowered.cells):.1f}  {share:.2f}  {described(step)}")
         return
     from gpu_runs import measured_ceilings
 
@@ -186,9 +230,10 @@ def main() -> None:
     for (seed, name), each in steps.items():
         found = []
         for dtype, step in each:
-            floor = max(step.lowered.cells / ceilings.cells[dtype], moved_bytes(step.lowered) / ceilings.copy)
+            rate, copied = ceilings.cells[dtype], moved_bytes(step.lowered) / ceilings.copy
+            floors = [max(count / rate, copied) for count in (step.lowered.cells, tree_operations(step.lowered))]
             seconds, measure = next(ready)
-            found.append(Timed(dtype, step, measure(), floor, seconds))
+            found.append(Timed(dtype, step, measure(in_turn=chosen.in_turn), *floors, seconds))
         print_family(name, found, chosen.shown, ceilings.copy if chosen.passes else None)
         everything[seed] += found
     for seed, found in everything.items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
@@ -13,9 +14,10 @@ from hypothesis import strategies as st
 
 from bucketflow.tasks.cpu.numpy_blocks import run_blocks
 from bucketflow.tasks.gpu.tiling.brick_layout import Brick, BrickSlice
-from bucketflow.tasks.gpu.tiling.buckets import GROUPS, STATES, TABLE_BYTES, TURNS, Bucket, one_launch
+from bucketflow.tasks.gpu.tiling.buckets import GROUPS, STATES, TABLE_BYTES, TURNS, Bucket, BucketJoin, one_launch
 from bucketflow.tasks.gpu.tiling.device_lowering import device_step
 from bucketflow.tasks.gpu.tiling.pass_prices import passes_seconds
+from bucketflow.tasks.gpu.tiling.pass_prices import step_seconds as graph_seconds
 from bucketflow.tasks.gpu.tiling.passes import (
     BrickPass,
     BucketPass,
@@ -25,6 +27,7 @@ from bucketflow.tasks.gpu.tiling.passes import (
     ReorderPass,
     RowsPass,
     StreamPass,
+    device_step_of,
 )
 from bucketflow.tasks.gpu.tiling.products.product_tiles import step_depth
 from bucketflow.tasks.gpu.tiling.products.reorders import MOST_ITEMS, Reorder, reorder_tiles
@@ -218,12 +221,14 @@ def run_brick(brick: Brick, tables: Sequence[np.ndarray], out: np.ndarray) -> No
         out[at] = best
 
 
-def emulate(step: DeviceStep, lowered: Lowered, tables: Sequence[np.ndarray]) -> np.ndarray:
-    """Run all passes of a step; what a pass writes to held nothing that is still needed."""
+def emulate(
+    step: DeviceStep, lowered: Lowered, tables: Sequence[np.ndarray], order: Sequence[int] | None = None
+) -> np.ndarray:
+    """Run all passes of a step, in another order if given; what a pass writes to held nothing that is still needed."""
     workspace = np.full(step.workspace_cells, np.nan)
     shared = [workspace[place : place + n] for n, place in zip(step.temporaries, step.places, strict=True)]
     arrays = [*tables, *shared, np.full(lowered.out_cells, np.nan)]
-    for each in step.passes:
+    for each in step.passes if order is None else [step.passes[i] for i in order]:
         for written in [join.output for join in each.joins] if isinstance(each, JoinPass) else [each.output]:
             arrays[written][:] = np.nan
         if isinstance(each, JoinPass):
@@ -267,7 +272,22 @@ def check(lowered: Lowered) -> DeviceStep:
     run_blocks(lowered.blocks, MIN_PLUS, tables, expected)
     step = device_step.__wrapped__(lowered)
     np.testing.assert_array_equal(emulate(step, lowered, tables), expected)
+    # passes that do not wait for each other may run at the same time, and therefore in any order
+    if any(before != (k - 1,) for k, before in enumerate(step.waits) if k):
+        for order in other_orders(step):
+            np.testing.assert_array_equal(emulate(step, lowered, tables, order), expected)
     return step
+
+
+def other_orders(step: DeviceStep) -> Iterator[list[int]]:
+    """Yield orders in which each pass follows the passes that it waits for: by last passes first, and by chance."""
+    for rng in (None, random.Random(1)):
+        waiting, order = list(range(len(step.passes))), list[int]()
+        while waiting:
+            ready = [i for i in waiting if {*step.waits[i]} <= {*order}]
+            order.append(ready[-1] if rng is None else rng.choice(ready))
+            waiting.remove(order[-1])
+        yield order
 
 
 @settings(max_examples=150, deadline=None)
@@ -492,6 +512,35 @@ def test_small_inputs_of_a_product_are_multiplied_into_a_factor_at_once() -> Non
     assert isinstance(step.passes[-1], ProductPass)
     assert len(step.passes) <= 5
     assert step.workspace_cells <= 4 << 10
+
+
+def join_pass(one: int, other: int, output: int) -> JoinPass:
+    """Return a launch that multiplies two tables of 100 cells."""
+    return JoinPass((BucketJoin((one, other), output, (Axis(100, (1, 1), 1),)),))
+
+
+def test_independent_joins_run_concurrently() -> None:
+    """Two chains of joins meet in the last pass. None of their tables may lie where the other chain writes."""
+    pairs = [(0, 1, 8), (2, 3, 9), (8, 9, 10), (4, 5, 11), (6, 7, 12), (11, 12, 13), (10, 13, -1)]
+    passes = [join_pass(*each) for each in pairs]
+    step = device_step_of(8, passes, [100] * 6, [1.0] * 7)
+    assert step.passes == (*(passes[i] for i in (0, 1, 3, 4, 2, 5)), passes[6])
+    assert step.waits == ((), (), (), (), (0, 1), (2, 3), (4, 5))
+    one = passes_seconds(passes[:1], [100] * 8, step.temporaries, 100, MIN_PLUS)
+    assert graph_seconds(step, [100] * 8, 100, MIN_PLUS) == pytest.approx(3 * one)
+
+
+def test_passes_wait_for_memory_only_if_it_is_free_when_they_can_begin() -> None:
+    """The tables of a chain take turns. A table that is made late may lie where one of a short chain was."""
+    chain = device_step_of(2, [join_pass(k, k + 1, k + 2) for k in range(5)], [100] * 5, [1.0] * 5)
+    assert chain.workspace_cells < 3 * 256
+    one = passes_seconds(chain.passes[:1], [100] * 2, chain.temporaries, 100, MIN_PLUS)
+    assert graph_seconds(chain, [100] * 2, 100, MIN_PLUS) == pytest.approx(5 * one)
+    # the second chain has used its first table when the long pass of the first chain ends
+    passes = [join_pass(0, 1, 4), join_pass(2, 3, 5), join_pass(5, 3, 6), join_pass(4, 1, 7), join_pass(6, 7, -1)]
+    step = device_step_of(4, passes, [100] * 4, [9.0, 1.0, 1.0, 1.0, 1.0])
+    assert step.places[3] == step.places[1]
+    assert step.waits == ((), (), (1,), (0, 1, 2), (2, 3))
 
 
 def test_a_large_join_of_many_tables_is_made_of_small_joins() -> None:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bucketflow.tasks.gpu import launch, recorded
 from bucketflow.tasks.gpu.arrays import PACKED, Packing, upload
 from bucketflow.tasks.gpu.device_policy import DevicePolicy
 from bucketflow.tasks.gpu.placement import Request, placed_in_turn
@@ -62,6 +63,33 @@ def test_launches_are_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(made) == 1
     for result in results[1:]:
         np.testing.assert_array_equal(result, results[0])
+
+
+def test_a_step_begins_when_all_passes_of_the_step_before_have_ended(
+    place: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tables of several steps share memory. Here a step has two joins, a pass that reads both, and one beside them."""
+    found: list[list[list[int]]] = []
+
+    def prepare(lowered: Any) -> Any:
+        run: Any = place.prepare(lowered)
+        run.waits = ((), (), (0, 1), ())
+        run.bound = lambda *_: [lowered] * 4
+        return run
+
+    def bound_launches(launches: list[Any], waits: list[Any]) -> Any:
+        found.append([list(before) for before in waits])
+        return lambda: None
+
+    monkeypatch.setattr(launch, "prepare", prepare)
+    monkeypatch.setattr(recorded, "bound_launches", bound_launches)
+    device_program(chain_program(COSTS), fetched=False).run()
+    waits = found[-1]
+    begun = next(k for k, before in enumerate(waits) if before == [k - 2, k - 1]) - 2
+    last: list[int] = [begun - 1] if begun else []
+    for k in range(begun, len(waits), 4):
+        assert waits[k : k + 4] == [last, last, [k, k + 1], last]
+        last = [k + 2, k + 3]
 
 
 def test_steps_are_reported_and_tables_that_are_wanted_are_there() -> None:

@@ -20,7 +20,7 @@ from ...steps.semiring import Semiring
 from .brick_cells import lanes
 from .brick_layout import BRICK_WORD_BYTES, Brick, BrickSlice, held_blocks
 from .device_limits import NOMINAL
-from .passes import BrickPass, BucketPass, JoinPass, Pass, ProductPass, ReorderPass, StreamPass
+from .passes import BrickPass, BucketPass, DeviceStep, JoinPass, Pass, ProductPass, ReorderPass, StreamPass
 from .products.product_prices import product_seconds
 from .streams import VECTOR_BYTES, Axis, Stream
 from .tiling_policy import FAR_BYTES, LAUNCH_SECONDS
@@ -108,7 +108,7 @@ class BrickRates(Policy):
 def passes_seconds(
     passes: Sequence[Pass], input_cells: Sequence[int], temporaries: Sequence[int], out_cells: int, semiring: Semiring
 ) -> float:
-    """Predict the seconds of the passes of a step; roughly for passes that only move tables.
+    """Predict the seconds of the passes of a step, one after another; roughly for passes that only move tables.
 
     Parameters
     ----------
@@ -118,30 +118,52 @@ def passes_seconds(
     out_cells : int
     semiring : Semiring
     """
-    itemsize = semiring.itemsize
-    total = 0.0
     cells = [*input_cells, *temporaries, out_cells]
-    for each in passes:
-        if isinstance(each, BrickPass):
-            total += brick_seconds(each.brick, itemsize)
-            continue
-        if isinstance(each, ProductPass):
-            total += product_seconds(each, semiring)
-            continue
-        moved = sum([cells[t] for t in (*each.reads, *each.writes)]) * itemsize
-        if isinstance(each, ReorderPass):
-            total += _REORDER_SECONDS + moved / _REORDERED_BYTES_PER_SECOND
-            continue
-        least = moved / _JOINED_BYTES_PER_SECOND
-        if isinstance(each, JoinPass | BucketPass):
-            launch, cell = _JOIN_SECONDS if isinstance(each, JoinPass) else _BUCKET_SECONDS
-            total += launch + max(least, sum([cells[t] for t in each.writes]) * cell)
-            continue
-        if isinstance(each, StreamPass):  # cell by cell they are no faster than other joins; vectors are
-            computed = stream_seconds(each.stream, itemsize)
-            least = max(computed, least) if each.stream.width == 1 else computed
-        total += LAUNCH_SECONDS + least
-    return total
+    return sum([pass_seconds(each, cells, semiring) for each in passes])
+
+
+def step_seconds(step: DeviceStep, input_cells: Sequence[int], out_cells: int, semiring: Semiring) -> float:
+    """Predict the seconds of a step whose independent passes run concurrently: of its longest chain of passes.
+
+    Parameters
+    ----------
+    step : DeviceStep
+    input_cells : sequence of int
+    out_cells : int
+    semiring : Semiring
+    """
+    cells, ends = [*input_cells, *step.temporaries, out_cells], list[float]()
+    for each, before in zip(step.passes, step.waits, strict=True):
+        ends.append(max([ends[i] for i in before], default=0.0) + pass_seconds(each, cells, semiring))
+    return max(ends, default=0.0)
+
+
+def pass_seconds(each: Pass, cells: Sequence[int], semiring: Semiring) -> float:
+    """Predict the seconds of a pass.
+
+    Parameters
+    ----------
+    each : Pass
+    cells : sequence of int
+        Of all tables by their numbers: inputs, temporaries, output.
+    semiring : Semiring
+    """
+    itemsize = semiring.itemsize
+    if isinstance(each, BrickPass):
+        return brick_seconds(each.brick, itemsize)
+    if isinstance(each, ProductPass):
+        return product_seconds(each, semiring)
+    moved = sum([cells[t] for t in (*each.reads, *each.writes)]) * itemsize
+    if isinstance(each, ReorderPass):
+        return _REORDER_SECONDS + moved / _REORDERED_BYTES_PER_SECOND
+    least = moved / _JOINED_BYTES_PER_SECOND
+    if isinstance(each, JoinPass | BucketPass):
+        launch, cell = _JOIN_SECONDS if isinstance(each, JoinPass) else _BUCKET_SECONDS
+        return launch + max(least, sum([cells[t] for t in each.writes]) * cell)
+    if isinstance(each, StreamPass):  # cell by cell they are no faster than other joins; vectors are
+        computed = stream_seconds(each.stream, itemsize)
+        least = max(computed, least) if each.stream.width == 1 else computed
+    return LAUNCH_SECONDS + least
 
 
 def brick_seconds(brick: Brick, itemsize: int) -> float:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from itertools import permutations
 from typing import Final
 
 from ...steps.light_dataclass import dataclass
@@ -121,6 +122,9 @@ class DeviceStep:
     Attributes
     ----------
     passes
+    waits
+        For each pass the earlier passes that must end before it begins: those whose tables it reads, and those whose
+        memory it writes to. Other passes may run concurrently.
     temporaries
         Cells of each.
     places
@@ -130,29 +134,65 @@ class DeviceStep:
     """
 
     passes: tuple[Pass, ...]
+    waits: tuple[tuple[int, ...], ...]
     temporaries: tuple[int, ...]
     places: tuple[int, ...]
     workspace_cells: int
 
 
-def device_step_of(inputs: int, passes: Sequence[Pass], temporaries: Sequence[int]) -> DeviceStep:
-    """Place the temporaries of a step with some inputs in the workspace: each takes the first cells that are free."""
-    first = [len(passes)] * len(temporaries)
-    last = [-1] * len(temporaries)
+def device_step_of(
+    inputs: int, passes: Sequence[Pass], temporaries: Sequence[int], seconds: Sequence[float]
+) -> DeviceStep:
+    """Order the passes of a step by the time at which they can begin, and place its temporaries in the workspace.
+
+    A pass can begin when the tables that it reads are made. Each temporary, the largest first, takes the first cells
+    that are free from then until its last reader ends. Passes therefore wait for memory no longer than for tables.
+
+    Parameters
+    ----------
+    inputs : int
+    passes : sequence of Pass
+        Each after the passes whose tables it reads.
+    temporaries : sequence of int
+    seconds : sequence of float
+        Of each pass, above 0.
+    """
+    waits, ends = readers_waits(passes), list[float]()
+    for before, taken in zip(waits, seconds, strict=True):
+        ends.append(max([ends[i] for i in before], default=0.0) + taken)
+    order = sorted(range(len(passes)), key=lambda i: max([ends[j] for j in waits[i]], default=0.0))
+    passes, ends = [passes[i] for i in order], [ends[i] for i in order]
+    ready = readers_waits(passes)
+    begins = [max([ends[i] for i in before], default=0.0) for before in ready]
+    users: list[list[int]] = [[] for _ in temporaries]
     for at, each in enumerate(passes):
-        for number in (*each.reads, *each.writes):
-            if number >= inputs:
-                first[number - inputs] = min(first[number - inputs], at)
-                last[number - inputs] = at
-    places: list[int] = []
-    for t, cells in enumerate(temporaries):
-        beside = [u for u in range(t) if first[u] <= last[t] and first[t] <= last[u]]
-        taken = sorted((places[u], places[u] + temporaries[u]) for u in beside)
-        place = 0
-        for start, end in taken:
-            if place + cells <= start:
+        for number in {n for n in (*each.reads, *each.writes) if n >= inputs}:
+            users[number - inputs].append(at)
+    first = [begins[own[0]] if own else 0.0 for own in users]
+    last = [max([ends[i] for i in own], default=0.0) for own in users]
+    places, placed = [0] * len(temporaries), list[int]()
+    for t in sorted(range(len(temporaries)), key=lambda t: -temporaries[t]):
+        beside = [u for u in placed if first[u] < last[t] and first[t] < last[u]]
+        for start, end in sorted((places[u], places[u] + temporaries[u]) for u in beside):
+            if places[t] + temporaries[t] <= start:
                 break
-            place = max(place, -(-end // _ALIGNED) * _ALIGNED)
-        places.append(place)
-    ends = [place + cells for place, cells in zip(places, temporaries, strict=True)]
-    return DeviceStep(tuple(passes), tuple(temporaries), tuple(places), max(ends, default=0))
+            places[t] = max(places[t], -(-end // _ALIGNED) * _ALIGNED)
+        placed.append(t)
+    until = [place + cells for place, cells in zip(places, temporaries, strict=True)]
+    all_waits = [{*before} for before in ready]
+    for t, u in permutations(range(len(temporaries)), 2):
+        if places[u] < until[t] and places[t] < until[u] and users[u] and users[t] and last[u] <= first[t]:
+            all_waits[users[t][0]].update(users[u])
+    return DeviceStep(
+        tuple(passes),
+        tuple([tuple(sorted(before)) for before in all_waits]),
+        tuple(temporaries),
+        tuple(places),
+        max(until, default=0),
+    )
+
+
+def readers_waits(passes: Sequence[Pass]) -> list[list[int]]:
+    """Return for each pass the earlier passes whose tables it reads."""
+    makers = {number: at for at, each in enumerate(passes) for number in each.writes}
+    return [sorted({makers[number] for number in each.reads if number in makers}) for each in passes]
