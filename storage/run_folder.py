@@ -35,9 +35,19 @@ from .files import (
     write_all,
     written_whole,
 )
-from .lease import Lease, is_held, take_lease
 from .ledger import SYNC_SECONDS, read_lines, to_line
-from .locks import LOCK, PAUSE_SECONDS, LockFile, is_lock, open_lock, open_lock_to_read, try_lock
+from .locks import (
+    LOCK,
+    PAUSE_SECONDS,
+    Lease,
+    LockFile,
+    is_held,
+    is_lock,
+    open_lock,
+    open_lock_to_read,
+    take_lease,
+    try_lock,
+)
 from .object_store import ObjectPath
 from .spec import DamagedError, OtherFormatError, StorageError, StoreError, disk_full, file_fault
 

@@ -167,7 +167,7 @@ def _joins() -> None:
     keys, turned, host = Keys((0, 1), (8, 8)), Keys((1, 0), (8, 8)), HostRows()
     words, backwards = np.arange(64, dtype=np.uint64)[:, None], np.arange(64, dtype=np.uint64)[::-1, None].copy()
     nothing, parts = np.zeros(1, np.uint64), np.array(keys.gathers((0, 1), (8, 1)), np.uint64)
-    with RowPolicy.using(few_rows=0, warm_rows=0, cold_rows=0, block_rows=8):
+    with RowPolicy.using(warm_rows=0, cold_rows=0, block_rows=8):
         host.repacked(words, keys.moves(turned), 1)
         host.index(backwards, keys, ascending=False).find(words)
         Sorted(host, words, False).find(backwards)

@@ -22,10 +22,11 @@ from ..gpu import arrays
 from ..rows.keys import Keys, Words
 from ..rows.numpy_rows import comparable
 from ..rows.ordering import KeysWithin, Ranges, chosen_rows, concatenated, next_inside
-from ..rows.relation import BLOCK_CELLS, Dense, Relation, from_dense
+from ..rows.relation import Dense, Relation, from_dense
 from ..rows.row_backend import backend_of
 from ..steps.light_dataclass import dataclass
 from ..steps.semiring import Semiring
+from ..steps.streaming import BLOCK_CELLS
 from .box import new_receipt
 from .box_policy import BoxPolicy
 from .device_stores import BufferedFiles

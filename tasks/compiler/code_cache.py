@@ -20,6 +20,7 @@ from pathlib import Path
 
 from ...storage.files import cache_folder
 from ...storage.trust import UntrustedError, check_entry, check_folder, read_trusted
+from ..steps.step import QUICK_CELLS
 from .compile_limits import CompilerPolicy, may_compile
 from .numba_parts import unknown_numba
 from .processors import PORTABLE, host_processor, runs_portable_code
@@ -280,9 +281,8 @@ class Patience:
 # Whether compiled kernels pay: importing and starting the compiler costs what NumPy does millions of cells in.
 
 # Cells that NumPy sweeps, at 1.5 to 3 x 10^8 per second, in the time of importing a compiler and loading loops, 0.2 CPU
-# seconds. Once the compiler is loaded, compiled loops are faster from far fewer cells on.
+# seconds. Once the compiler is loaded, compiled loops are faster from far fewer cells on: ``QUICK_CELLS``.
 COLD_CELLS = 3 << 24
-_WARM_CELLS = 1 << 17
 # In the worst case NumPy sweeps that many in a second: as long as it takes less than compiling would, it goes on.
 _CELLS_PER_SECOND = 1 << 25
 _LOADING = COLD_CELLS / _CELLS_PER_SECOND
@@ -297,7 +297,7 @@ def compiler_pays(cells: int) -> bool:
     The compiler is loaded as soon as the runs of this process together have so many cells that loading it earlier would
     have paid. A process with many small runs is then as fast as one that began with a large run.
     """
-    if cells < _WARM_CELLS:
+    if cells < QUICK_CELLS:
         return False
     ahead = _LOADING if "numba" in sys.modules else 0.0
     return _PATIENCE.ends(cells / _CELLS_PER_SECOND, ahead=ahead) and not unknown_numba()

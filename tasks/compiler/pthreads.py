@@ -82,8 +82,8 @@ _create: Any = types.ExternalFunction("pthread_create", types.int32(types.int64,
 _join: Any = types.ExternalFunction("pthread_join", types.int32(types.int64, types.int64))
 
 # Words of each thread, one cache line. The first receives the returned value.
-_WORDS: Final = 8
-_RETURNED, _WORK, _GIVEN, _ENTRY, _THREADS, _NUMBER, _HANDLE, _STARTED = range(_WORDS)
+_RETURNED, _WORK, _GIVEN, _ENTRY, _THREADS, _NUMBER, _HANDLE, _STARTED = range(8)
+_WORDS: Final = _STARTED + 1
 
 _call_work = calling(2)
 

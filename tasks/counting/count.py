@@ -34,8 +34,7 @@ from .count_state import (
     new_known,
     new_state,
 )
-from .loops import CROWDED, FINISHED, FULL, LONG, SHALLOW, begin_branch, count, decide
-from .numbers import as_integer
+from .loops import CROWDED, FINISHED, FULL, LONG, SHALLOW, as_integer, begin_branch, count, decide
 from .search_trace import MOST_NODES, NO_NODE, SearchTrace, grown_trace, new_trace
 
 

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..compiler.jit import njit
+from ..steps.number_limits import LARGEST_INT32
 from .count_state import Array
 
 #: Places in ``SearchTrace.counters``.
@@ -18,7 +19,7 @@ MADE, USED_CHILDREN, PENDING = range(3)
 #: In place of a node that was not made.
 NO_NODE = -1
 #: Children are int32.
-MOST_NODES = 1 << 30
+MOST_NODES = LARGEST_INT32 // 2
 # Products of more children are trees of such: walks over circuits take nodes of equally many children together.
 _WIDEST = 8
 

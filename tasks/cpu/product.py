@@ -39,11 +39,21 @@ from ..compiler.vectors import (
     word,
 )
 from ..steps.axes import Axes
-from ..steps.products import DEPTH, LEFT_ROWS, RIGHT_COLUMNS, TILE_ROWS, Product, batches_inside, buffer_cells, cells
+from ..steps.products import (
+    DEPTH,
+    LEFT_ROWS,
+    RIGHT_COLUMNS,
+    TILE_BYTES,
+    TILE_ROWS,
+    Product,
+    batches_inside,
+    buffer_cells,
+    cells,
+)
 from ..steps.semiring import Semiring
 from .threads import share, split
 
-_VECTORS = 2
+_VECTORS = TILE_BYTES // VECTOR_BYTES
 
 
 @intrinsic

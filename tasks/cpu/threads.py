@@ -77,7 +77,6 @@ class _Gate:
 # Freed memory held by the C library. Once a block of up to 32 MB was freed, the library keeps such blocks in its heap,
 # where blocks of other sizes do not fit: a process may grow by half of its budget. Pure: nothing is computed here.
 
-_MMAP_THRESHOLD = -3
 #: Blocks of this many bytes are returned: smaller ones are quicker to keep.
 _LARGE = 1 << 20
 
@@ -91,4 +90,4 @@ def return_freed_pages() -> None:
 def return_large_blocks() -> None:
     """Have every freed block of a megabyte and more given back to the system, where the C library can do that."""
     with suppress(OSError, AttributeError, TypeError):
-        ctypes.CDLL(None).mallopt(_MMAP_THRESHOLD, _LARGE)
+        ctypes.CDLL(None).mallopt(-3, _LARGE)  # M_MMAP_THRESHOLD

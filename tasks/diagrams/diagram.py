@@ -15,10 +15,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..compiler.jit import njit
+from ..steps.number_limits import FAR_INTEGER
 from ..steps.ordered_sum import ordered_sum
 
 #: Weight of an edge that no assignment may take; the sum of two still fits int64.
-FORBIDDEN = 1 << 61
+FORBIDDEN = FAR_INTEGER // 2
 # Entries of the loops' counts: the next level, states on it, edges so far, states before it, the least pruned bound,
 # whether the memory was exhausted, finished states of the level, and their results: states of the next level, or nodes
 # of this one.

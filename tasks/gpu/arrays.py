@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .device_policy import DevicePolicy
-from .kernels import cupy
+from .kernels import ALIGNED, cupy
 from .memory import to_device
 
 # Tables from this size on get a block of the pool of their own; smaller ones share blocks.
@@ -24,8 +24,6 @@ _OWN_BLOCK_BYTES: Final = 1 << 25
 
 Array = NDArray[Any]
 
-ALIGNED: Final = 16
-"""Alignment of tables for kernels, in bytes."""
 PACKED: Final = 256
 """Alignment of the tables of one copy, in bytes."""
 _PADS: Final = np.zeros(PACKED, np.uint8)

@@ -14,7 +14,7 @@ from .stream_launch import bound_of
 from .tiling.buckets import ALL_JOIN_AXES, AXES, ENTRIES, GROUPS, JOINS, TABLES, Bucket
 from .tiling.pass_axes import row_major
 from .tiling.passes import BucketPass, JoinPass
-from .tiling.streams import THREADS, Axis
+from .tiling.streams import THREADS, VECTOR_BYTES, Axis
 
 _AXIS: Final = np.dtype(
     [("place", "i8"), ("inner", "u2", GROUPS), ("size", "u4"), ("inverse", "u4")],
@@ -63,8 +63,6 @@ _JOIN: Final = np.dtype(
 )
 """The layout of ``Step`` in ``cuda/join.cu``."""
 
-_PART_BYTES: Final = 16
-
 
 def bucket_launch(each: BucketPass, semiring: Semiring) -> Launch:
     """Prepare a launch that joins small inputs and eliminates."""
@@ -80,14 +78,14 @@ def bucket_launch(each: BucketPass, semiring: Semiring) -> Launch:
     record["first"][:tables] = bucket.first
     record["cells"][:tables] = bucket.cells
     cells = max(first + size for first, size in zip(bucket.first, bucket.cells, strict=True))
-    room = -(-cells * semiring.itemsize // _PART_BYTES) * _PART_BYTES
+    room = -(-cells * semiring.itemsize // VECTOR_BYTES) * VECTOR_BYTES
     record["room"] = room
     changing = [any(a.strides[t] for a in bucket.segments[2] for t in group) for group in bucket.groups]
     alone = zip(bucket.groups, bucket.wide, strict=True)
     copied = [wide and len(group) == 1 and _vectors(bucket, group[0]) for group, wide in alone]
     record["flags"] = (tables, _bits(bucket.wide), _bits(changing), _bits(copied), bucket.deep_first)
     compiled = kernel("bucket", semiring.name, semiring.dtype, WIDTH=vector, STEP=_BUCKET.itemsize, **_clamp(semiring))
-    shared = room + entries * _PART_BYTES
+    shared = room + entries * VECTOR_BYTES
     return Launch(compiled, record, (inputs, each.writes), blocks * parts, THREADS, shared)
 
 

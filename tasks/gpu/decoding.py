@@ -37,14 +37,8 @@ _DECODE_WORKSPACE_BYTES: Final = 1 << 22
 Array = NDArray[Any]
 States = dict[int, int]
 
-_THREADS: Final = 256
-"""Threads of a block; as in ``cuda/decode.cu``."""
-
 _SHARED_LINES: Final = 2048
 """Entries of a step's lines that a block keeps in shared memory; as in ``cuda/decode.cu``."""
-
-_UNKNOWN: Final = -1
-"""Marker of an unknown state."""
 
 _PART_BYTES: Final = 16
 
@@ -291,11 +285,13 @@ class _Found:
 
     def launch(self, first: int, last: int) -> None:
         """Find the states of the variables that some steps eliminated."""
+        from .tiling.streams import THREADS
+
         begin, end = self._ends[first], self._ends[last]
         if begin == end:
             return
         self._record["first"], self._record["last"] = begin, end
-        self._kernel((min(self._blocks, end - begin),), (_THREADS,), (self._record,))
+        self._kernel((min(self._blocks, end - begin),), (THREADS,), (self._record,))
         self._record["taken"] += np.uint64(4)  # each launch counts by itself
 
     def states(self, steps: int) -> States:
@@ -315,7 +311,7 @@ def decode_kernel(semiring: Semiring) -> Kernel:
 
 
 def _states_array(known: Mapping[int, int], count: int) -> Array:
-    states = np.full(count, _UNKNOWN, np.int32)
+    states = np.full(count, -1, np.int32)  # unknown
     if known:
         states[list(known)] = list(known.values())
     return states

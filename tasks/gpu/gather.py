@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ..steps.views import TableSlice, slice_of
 from . import arrays
-from .kernels import Kernel, cupy, kernel, processors
+from .kernels import ALIGNED, Kernel, cupy, kernel, processors
 from .tiling.device_limits import NOMINAL
 from .tiling.streams import AXES, THREADS
 
@@ -19,8 +19,8 @@ from .tiling.streams import AXES, THREADS
 _GATHER_BLOCKS: Final = 16
 # Tables up to this size are copied whole, in 2 to some 30 microseconds; a slice of one takes a launch and a wait.
 _FETCHED_TABLE_BYTES: Final = 1 << 20
-# Most bytes of such copies together.
-_FETCHED_BYTES: Final = 1 << 24
+# Most bytes of such copies, or of the results of a sweep, that are in page-locked memory together.
+FETCHED_BYTES: Final = 1 << 24
 
 Array = NDArray[Any]
 
@@ -65,7 +65,7 @@ def fetched(slices: Sequence[TableSlice]) -> list[TableSlice]:
 
 def near(tables: Mapping[Any, Any]) -> dict[Any, Any]:
     """Return the same arrays, with small ones of a device on the host."""
-    small, room = [], _FETCHED_BYTES
+    small, room = [], FETCHED_BYTES
     for node, table in tables.items():
         if type(table) is not np.ndarray and table.nbytes <= min(_FETCHED_TABLE_BYTES, room):
             small.append(node)
@@ -90,7 +90,7 @@ def pinned(shapes: Sequence[tuple[int, Any]]) -> list[Array]:
     places, end = [], 0
     for cells, dtype in shapes:
         places.append(end)
-        end += -(-cells * dtype.itemsize // arrays.ALIGNED) * arrays.ALIGNED
+        end += -(-cells * dtype.itemsize // ALIGNED) * ALIGNED
     block = cupy().cuda.alloc_pinned_memory(max(end, 1))
     return [np.frombuffer(block, dtype, cells, at) for (cells, dtype), at in zip(shapes, places, strict=True)]
 

@@ -5,18 +5,19 @@ from __future__ import annotations
 import ctypes
 import math
 import os
+import re
 import sys
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from functools import cache
+from functools import cache, lru_cache
+from importlib.util import find_spec
 from itertools import accumulate
+from pathlib import Path
 from struct import pack_into
 from typing import Any, Final
 
 import numpy as np
-
-from .kernel_marks import is_marked, mark
 
 COMPILE_OPTIONS: Final = ("-std=c++17",)
 _LAWS: Final = {"min_plus": 0, "sum_product": 1, "log_sum": 2, "mod_sum_product": 3}
@@ -28,8 +29,8 @@ _HEADERS: Final = {
     "small": ("fields.cuh",),
 }
 _ADDRESS: Final = ctypes.c_void_p * 1
-_RECORD_BYTES: Final = 16
-"""Alignment of records, in bytes."""
+ALIGNED: Final = 16
+"""Alignment of tables and records for kernels, in bytes."""
 _REPEATED_SINGLY: Final = 10
 """Calls before launches become a graph. A graph of 300 launches takes 12 ms to make, and a call saves 1.2 ms of Python
 (one H200): 75-26-5 in 8 slices took 79 ms with a graph after three calls, and 66 ms without."""
@@ -215,7 +216,7 @@ def bound_launches(
         For each launch the earlier launches that must end before it begins.
     """
     sizes = [launch.record.nbytes for launch, _ in launches]
-    starts = [0, *accumulate(-(-size // _RECORD_BYTES) * _RECORD_BYTES for size in sizes)]
+    starts = [0, *accumulate(-(-size // ALIGNED) * ALIGNED for size in sizes)]
     records = np.zeros(starts[-1], np.uint8)
     room, first = records.data, records.ctypes.data
     places = np.array([first + start for start in starts[:-1]], np.uint64)
@@ -384,3 +385,73 @@ def compile_together(kernels: Iterable[Kernel]) -> None:
 
     with ThreadPoolExecutor(min(len(waiting), len(os.sched_getaffinity(0)))) as pool:
         list(pool.map(load, waiting))
+
+
+# Marks of the kernels that were compiled before, so that a plan can be priced before a device is started. CuPy keeps
+# machine code on disk. It names the files by what NVRTC says, and loading NVRTC and CuPy takes a second. Therefore an
+# empty file, a mark, stands for each compiled source. Its name is a digest of the source, of CuPy's version, of the
+# driver and of the models of GPUs. Marks are in CuPy's own folder, so they disappear together with its files.
+
+_DRIVER: Final = Path("/proc/driver/nvidia")
+_VERSION: Final = re.compile(r"__version__ = '([^']+)'")
+
+
+def is_marked(source: str) -> bool:
+    """Whether a source was compiled for this machine's devices, and its code is still on disk."""
+    folder = _folder()
+    return folder is not None and (folder / _name(source, _platform(_cupy_version()))).exists()
+
+
+def mark(source: str) -> None:
+    """Note that a source was compiled; nothing happens where CuPy's folder cannot be written to."""
+    folder = _folder()
+    if folder is None:
+        return
+    with suppress(OSError):
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / _name(source, _platform(_cupy_version()))).touch()
+
+
+def _folder() -> Path | None:
+    """Return the folder of marks; None if CuPy keeps no code on disk."""
+    if os.environ.get("CUPY_CACHE_IN_MEMORY", "0") not in ("", "0"):
+        return None
+    given = os.environ.get("CUPY_CACHE_DIR")
+    return Path(given or os.path.expanduser("~/.cupy/kernel_cache")) / "bucketflow"
+
+
+@lru_cache(maxsize=256)  # each join of sparse tables looks at the same sources
+def _name(source: str, platform: str) -> str:
+    from hashlib import blake2b
+
+    return blake2b(source.encode(), key=platform.encode()[:64], digest_size=16).hexdigest()
+
+
+@cache
+def _platform(version: str) -> str:
+    """Return a digest of what machine code depends on besides its source: CuPy, the driver, the models of GPUs."""
+    from hashlib import blake2b
+
+    found = [version]
+    for path in (_DRIVER / "version", *sorted(_DRIVER.glob("gpus/*/information"))):
+        with suppress(OSError):
+            lines = path.read_text().splitlines()
+            found += [line for line in lines if line.startswith(("Model", "NVRM"))]
+    return blake2b("\n".join(found).encode(), digest_size=16).hexdigest()
+
+
+def _cupy_version() -> str:
+    """Return CuPy's version, without importing CuPy."""
+    module = sys.modules.get("cupy")
+    return _installed_version() if module is None else str(module.__version__)
+
+
+@cache
+def _installed_version() -> str:
+    spec = find_spec("cupy")
+    if spec is None or spec.origin is None:
+        return ""
+    for path in Path(spec.origin).parent.glob("_version.*"):
+        if found := _VERSION.search(path.read_text()):
+            return found[1]
+    return ""

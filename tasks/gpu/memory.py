@@ -28,9 +28,6 @@ _REUSED_BLOCK_SHARE: Final = 0.875
 
 Array = NDArray[Any]
 
-# CUDA's flag for portable page-locked memory.
-_FOR_ALL_DEVICES: Final = 1
-
 _own = threading.local()
 
 
@@ -153,6 +150,6 @@ def _page_locked(nbytes: int) -> Array:
     with ThreadPoolExecutor(_TOUCHING_THREADS) as threads:
         list(threads.map(lambda start: block[start : start + piece : mmap.PAGESIZE].fill(0), range(0, nbytes, piece)))
     runtime = cupy().cuda.runtime
-    runtime.hostRegister(block.ctypes.data, nbytes, _FOR_ALL_DEVICES)
+    runtime.hostRegister(block.ctypes.data, nbytes, 1)  # portable: for all devices
     weakref.finalize(block, runtime.hostUnregister, block.ctypes.data).atexit = False
     return block

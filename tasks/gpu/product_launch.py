@@ -14,7 +14,7 @@ from .kernels import Launch, cupy, kernel
 from .stream_launch import bound_of, fill_axes
 from .tiling.device_limits import NOMINAL
 from .tiling.passes import ProductPass
-from .tiling.products.product_tiles import (
+from .tiling.product_tiles import (
     DEPTH,
     PAD,
     cells_of,

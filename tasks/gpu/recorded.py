@@ -17,7 +17,7 @@ from ..steps.semiring import Semiring
 from ..steps.step import Step
 from . import arrays
 from .arrays import Packing
-from .kernels import bound_launches, cupy
+from .kernels import ALIGNED, bound_launches, cupy
 from .launch import DeviceRun
 from .memory import out_of_memory
 from .placement import room_for
@@ -127,7 +127,7 @@ class RecordedSweep:
         """
         given = [tables[node].data.ptr for node in self._given]
         staged = [tables[node] for node in self._staged]
-        if any(at % arrays.ALIGNED for at in given) or set(map(type, staged)) - {np.ndarray}:
+        if any(at % ALIGNED for at in given) or set(map(type, staged)) - {np.ndarray}:
             return None
         try:
             place = arrays.block(self.nbytes)

@@ -11,7 +11,7 @@ from ..steps.semiring import Semiring
 from .device_policy import DevicePolicy
 from .kernels import Launch, kernel
 from .tiling.passes import ReorderPass, RowsPass, StreamPass
-from .tiling.products.product_tiles import cells_of
+from .tiling.product_tiles import cells_of
 from .tiling.streams import AXES, THREADS, Axis
 
 

@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..steps.step import Step
-from ..sweeps.scaled import BLOCK_CELLS, Scaled, SumProduct
+from ..steps.streaming import BLOCK_CELLS
+from ..sweeps.scaled import Scaled, SumProduct
 from ..sweeps.sweep import useful_threads
 
 Array = NDArray[Any]

@@ -12,9 +12,8 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from ..steps.step import Step
-from .stages import LargeStep, is_small, is_streamed, large_step, small_cells
+from .stages import LargeStep, PropagationPolicy, is_small, is_streamed, large_step, small_cells
 
-_GROUP_CELLS: Final = 1 << 14
 _STEP_CELLS: Final = 200
 """Cells that take as long as what a small step takes besides."""
 
@@ -146,7 +145,10 @@ class _Made:
         return item
 
     def _has_room(self, item: int, cells: int) -> bool:
-        return self.items[item].kind == "group" and self.items[item].cells + cells <= _GROUP_CELLS
+        return (
+            self.items[item].kind == "group"
+            and self.items[item].cells + cells <= PropagationPolicy.current().grain_cells
+        )
 
     def staged(self, number: int, large: LargeStep, cells: int, after: set[int]) -> int:
         """Add the stages of a large step; return the last."""

@@ -18,7 +18,7 @@ from ..steps.lowering import Lowered, Quick
 from ..steps.policy import Policy
 from ..steps.products import TILE_ROWS, Product, buffer_cells
 from ..steps.products import cells as cells_of
-from ..steps.step import Step
+from ..steps.step import MOST_PAIRWISE_CELLS, Step
 from ..steps.streaming import StreamLoops
 
 
@@ -41,10 +41,6 @@ class PropagationPolicy(Policy):
     turn_cells: int = 1 << 27
 
 
-# Threads share a step with more cells than the first number if loops or a product are compiled for it, and
-# otherwise with more cells than the second number.
-_LOOPED_CELLS: Final = 1 << 15
-_MOST_LOOPED_CELLS: Final = 1 << 20
 # A part of a product has this multiple of ``grain_cells``, because a cell of a product takes less time.
 _PRODUCT_GRAINS: Final = 8
 
@@ -83,7 +79,9 @@ def small_cells(steps: Sequence[Step]) -> int:
 def is_small(step: Step) -> bool:
     """Return whether a step is run as nested loops."""
     lowered, quick = step.lowered, step.lowered.quick
-    most = _LOOPED_CELLS if lowered.loops or lowered.product else _MOST_LOOPED_CELLS
+    # threads share a step of more than one part if loops or a product are compiled for it
+    shared = lowered.loops or lowered.product
+    most = PropagationPolicy.current().grain_cells if shared else MOST_PAIRWISE_CELLS
     if quick is None or lowered.cells > most or len(step.inputs) > MOST_PLACES // 2:
         return False
     return not quick.pairs or sum(nest.swept for nest in nests(quick)) <= 2 * most

@@ -12,26 +12,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..steps.light_dataclass import dataclass
-from ..steps.policy import Policy
-
-
-@dataclass(frozen=True)
-class NetworkPolicy(Policy):
-    """The numbers by which loops over networks are done in NumPy until compiling them pays.
-
-    Parameters
-    ----------
-    cell_seconds : float
-        Seconds of NumPy for a level of a sweep, for a cell, for a variable, and for a value of a table.
-    compared_cells : int
-        Differences between values that are held at a time while dominated ones are looked for.
-    """
-
-    cell_seconds: float = 1e-8
-    compared_cells: int = 1 << 16
-
-
 Costs = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Flags = NDArray[np.bool_]

@@ -13,13 +13,14 @@ import numpy as np
 
 from ..compiler.code_cache import Patience
 from ..compiler.compile_limits import compiled_or
-from .flat import Costs, Flags, Flat, Integers, NetworkPolicy
+from ..steps.streaming import BLOCK_CELLS
+from .flat import Costs, Flags, Flat, Integers
 from .srmp_numpy import Level, decode, forbid_tuples, level_numbers, levels_of, shift_back, sweep
 
-# Seconds of NumPy for a level of a sweep, for a cell, for a variable, and for a value of a table.
+# Seconds of NumPy for a level of a sweep, for a cell, and for a variable or an axis of a function.
 _LEVEL_SECONDS: Final = 8e-5
+_CELL_SECONDS: Final = 1e-8
 _VARIABLE_SECONDS: Final = 2e-5
-_EDGE_SECONDS: Final = 3e-5
 # Tables with more cells, counted once an axis, are not taken apart in NumPy.
 _LARGEST_CELLS: Final = 1 << 21
 # Sweeps until the bound stalls: seldom fewer.
@@ -31,8 +32,7 @@ _PATIENCE = Patience("tasks.networks.srmp", "sweep", compiling=6.0)
 def remove_dominated(flat: Flat, pending: Flags, most_work: int) -> tuple[int, int, int, int]:
     """Remove values without support and values that are never better; see :func:`.dead_end_loops.remove_dominated`."""
     work = int(np.diff(flat.cells)[flat.function] @ flat.dims[flat.scope])
-    policy = NetworkPolicy.current()
-    if _PATIENCE.ends(_EDGE_SECONDS * len(flat.scope) + policy.cell_seconds * work):
+    if _PATIENCE.ends(_VARIABLE_SECONDS * len(flat.scope) + _CELL_SECONDS * work):
         from . import dead_end_loops
 
         found: tuple[int, int, int, int] = compiled_or(
@@ -137,7 +137,7 @@ def _remove_dominated(unary: Costs, tables: list[Costs]) -> int:
 def _worst(rows: Costs, one: Integers, other: Integers) -> Costs:
     """The largest additional cost of choosing the other value instead of the one in a table, at least 0."""
     worst = np.empty(len(one))
-    step = max(1, NetworkPolicy.current().compared_cells // rows.shape[1])
+    step = max(1, BLOCK_CELLS // rows.shape[1])
     for a in range(0, len(one), step):
         own = rows[one[a : a + step]]
         more = np.where(own < np.inf, rows[other[a : a + step]] - own, 0.0)
@@ -169,11 +169,10 @@ class Loops:
 
     def _compiled(self, rounds: int) -> bool:
         """Whether rounds over all levels had better be compiled."""
-        policy = NetworkPolicy.current()
         if self._cells > _LARGEST_CELLS:
             return _PATIENCE.ends(np.inf)
         levels = int(self._numbers.max(initial=0))
-        of_round = _LEVEL_SECONDS * levels + policy.cell_seconds * self._cells
+        of_round = _LEVEL_SECONDS * levels + _CELL_SECONDS * self._cells
         return _PATIENCE.ends(rounds * of_round, _LIKELY_SWEEPS * of_round)
 
     def sweep(

@@ -19,6 +19,7 @@ from ..gpu.arrays import is_device
 from ..steps.light_dataclass import dataclass
 from ..steps.number_limits import SAME_SHARE
 from ..steps.ordered_sum import ordered_sum
+from ..steps.row_order import MERGED_CELLS
 from ..steps.row_policy import RowPolicy
 from ..steps.semiring import Semiring
 from ..steps.step import Step
@@ -31,8 +32,7 @@ from .numpy_rows import product
 from .ordering import Ranges, gathered, union, within
 from .relation import Dense, Relation, Table, from_dense, on_host, restricted, to_dense
 
-# Arrays are multiplied before a join reads them up to this number of cells, or one cell for this number of rows.
-_MULTIPLIED_CELLS: Final = 1 << 13
+# Arrays are multiplied before a join reads them up to one cell for this number of rows, as small ones always are.
 _ROWS_OF_A_CELL: Final = 16
 
 Array = NDArray[Any]
@@ -166,7 +166,7 @@ class Representation:
         """Multiply small arrays of the host with each other: a join reads every input for each of its rows."""
         groups: list[tuple[Keys, list[Dense]]] = []
         others: list[Table] = []
-        most = max(_MULTIPLIED_CELLS, max(map(len, tables)) // _ROWS_OF_A_CELL)
+        most = max(MERGED_CELLS, max(map(len, tables)) // _ROWS_OF_A_CELL)
         for table in sorted(tables, key=len, reverse=True):
             if not isinstance(table, Dense) or len(table) > most or is_device(table.values):
                 others.append(table)

@@ -13,6 +13,7 @@ from ..gpu.kernels import Kernel, cupy, kernel, processors
 from ..gpu.tiling.device_limits import NOMINAL
 from ..gpu.tiling.streams import THREADS
 from ..steps.caches import Memo
+from ..steps.number_limits import FAR_INTEGER
 from ..steps.semiring import Semiring
 from .host import TABLE_CELLS_A_ROW
 from .keys import Keys, Words
@@ -23,7 +24,7 @@ _SORTED: Final = 3072
 _DIGIT_BITS: Final = 8
 _DIGITS: Final = 1 << _DIGIT_BITS
 _COUNTING_BLOCKS: Final = 8
-_COUNT: Final = (1 << 62) - 1
+_COUNT: Final = FAR_INTEGER - 1
 #: A table of all keys has at most this number of cells, or this multiple of its rows.
 SMALL_TABLE: Final = 1 << 16
 

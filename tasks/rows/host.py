@@ -18,7 +18,7 @@ from . import numpy_rows
 from .keys import Keys, offsets, repacked
 from .numpy_rows import ANY_ORDER
 
-# A table of all keys has at most this number of cells, or this multiple of its rows, on the host.
+# A table of all keys has at most this number of cells for each row.
 TABLE_CELLS_A_ROW: Final = 4
 
 Array = NDArray[Any]
@@ -42,7 +42,7 @@ class HostRows:
         self._rows_seen += rows
         policy = RowPolicy.current()
         loaded_in = policy.warm_rows if "numba" in sys.modules else policy.cold_rows
-        return rows >= policy.few_rows and self._rows_seen >= loaded_in
+        return rows > 0 and self._rows_seen >= loaded_in
 
     def block_rows(self, budget_rows: int) -> int:
         """Return how many rows at a time are fastest."""
@@ -103,9 +103,7 @@ class HostRows:
 
     def index(self, words: Array, keys: Keys, ascending: bool) -> KeyPlaces | Sorted:
         """Return where rows are that are looked for by their keys."""
-        policy = RowPolicy.current()
-        cells = max(policy.table_cells, TABLE_CELLS_A_ROW * len(words))
-        few = keys.n_words == 1 and keys.span <= cells
+        few = keys.n_words == 1 and keys.span <= TABLE_CELLS_A_ROW * len(words)
         if few and not ascending:
             counts = np.bincount(words[:, 0].view(np.int64), minlength=keys.span)
             return KeyPlaces(self, np.concatenate([[0], np.cumsum(counts)]))

@@ -26,10 +26,6 @@ _LAYER_CELL_SECONDS: Final = 4e-7
 Costs = NDArray[np.float64]
 Origin = NDArray[np.uint32]
 
-#: Expanded rows at a time: their sums and owners stay in the second-level cache.
-_BLOCK_CELLS = 4096
-_SMALLEST_BLOCK = 16
-
 
 class LayerTable(Protocol):
     """A table of a layer: flat ``costs (cells,) float64``, C-ordered, the last variable of ``scope`` fastest."""
@@ -93,8 +89,8 @@ class Layer:
 
     @property
     def block_rows(self) -> int:
-        """Rows that are expanded at a time."""
-        return max(_SMALLEST_BLOCK, _BLOCK_CELLS // self.d)
+        """Rows that are expanded at a time: the sums and owners of the expanded rows stay in the second-level cache."""
+        return max(1, RowPolicy.current().block_rows // self.d)
 
     @property
     def least_room(self) -> int:

@@ -7,18 +7,16 @@ from dataclasses import replace
 from itertools import accumulate
 from math import prod
 from operator import mul
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
 from ..gpu.arrays import is_device
 from ..steps.light_dataclass import dataclass
 from ..steps.semiring import Semiring
+from ..steps.streaming import BLOCK_CELLS
 from .keys import Keys, Words
 from .row_backend import backend_of
-
-BLOCK_CELLS: Final = 1 << 16
-"""Cells of an array of the host that become rows together: they stay in a cache, and take little memory."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,6 +83,7 @@ def empty(keys: Keys, like: Any) -> Relation:
 def from_dense(table: Dense, semiring: Semiring, part: slice = slice(None)) -> Relation:
     """Return the rows of a dense table, or of a part of its cells."""
     if type(table.values) is np.ndarray and part == slice(None) and len(table) > BLOCK_CELLS:
+        # in blocks that stay in a cache, which take little memory besides
         starts = range(0, len(table), BLOCK_CELLS)
         blocks = [from_dense(table, semiring, slice(start, start + BLOCK_CELLS)) for start in starts]
         words = np.concatenate([block.words for block in blocks])

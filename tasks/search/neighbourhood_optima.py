@@ -13,12 +13,10 @@ import numpy as np
 
 from ..compiler.jit import njit
 from .annealing import draw, go
-from .neighbourhoods import WIDEST, choose
+from .neighbourhoods import BESIDES, WIDEST, choose
 
 #: Places of cells in a table are computed once for all blocks of this number of cells.
 _BLOCK = 64
-#: Adding a table takes as long as this number of cells, besides its own cells.
-_TABLE = 200
 
 
 class Buckets(NamedTuple):
@@ -110,7 +108,7 @@ def _eliminate(flat: Any, place: Any, free: Any, buckets: Any) -> int:
     Returns
     -------
     int
-        The work: of each bucket its cells and ``_TABLE`` more, times two and the number of tables that were added.
+        The work: of each bucket its cells and ``BESIDES`` more, times two and the number of tables that were added.
     """
     n, work, begin = free.counters[0], 0, 0
     for i in range(n):
@@ -120,7 +118,7 @@ def _eliminate(flat: Any, place: Any, free: Any, buckets: Any) -> int:
         cells = 1
         for k in range(axes):
             cells *= buckets.sizes[k]
-        work += (cells + _TABLE) * (2 + _join(flat, place, free, buckets, i, axes, cells))
+        work += (cells + BESIDES) * (2 + _join(flat, place, free, buckets, i, axes, cells))
         d = buckets.sizes[axes - 1]
         buckets.first[i] = begin
         p = 0

@@ -13,8 +13,8 @@ from .annealing import draw
 
 #: No more variables are looked at for a neighbourhood; a context holds no more of them.
 LARGEST, WIDEST = 2048, 40
-#: Work for a member, besides looking at all others.
-_MEMBER = 200
+#: Cells that take as long as a member does besides looking at all others, or a table besides adding its cells.
+BESIDES = 200
 
 
 class Free(NamedTuple):
@@ -90,7 +90,7 @@ def choose(flat: Any, random: Any, free: Any, size: int, most_bits: float, most_
         left -= 1
     for i in range(n):
         free.local[free.members[i]] = -1
-    return int(n * (n + _MEMBER))
+    return int(n * (n + BESIDES))
 
 
 @njit(nogil=True)

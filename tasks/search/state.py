@@ -17,13 +17,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ..steps.number_limits import EXACT_INTEGER, FAR_INTEGER
+
 Array = NDArray[Any]
 
 #: Forbidden. After costs were moved out of it, or when a few of them are added, it is still at least ``ENDLESS``; no
 #: total cost is.
-INF, ENDLESS = 1 << 60, 1 << 58
+INF = FAR_INTEGER // 4
+ENDLESS = INF // 4
 #: The whole tree below an open node. Smaller parts are integers.
-ONE = 1 << 52
+ONE = EXACT_INTEGER // 2
 
 #: The cost of everything, and what the search counts and remembers; 1 in EVERY if every assignment below the cut-off is
 #: asked for, not only better ones. SHARE is the part of the tree below the present node, in parts of ONE.
@@ -44,9 +47,10 @@ SUPPORT, LEFT, BEST, CHANGED, ARC, DIRECTED, EXISTENTIAL, AT, VARIABLE = range(8
 #: MOVES is the stamp of when MOVED was saved last.
 NEIGHBOUR, TABLE, MOVED, BACK, HINT, MIRROR, WEIGHT, MOVES, PAIR = range(9)
 #: A function of three or more variables: axes FROM to TO, its TABLE; whether it is to be projected.
-FROM, TO, FLAG, FUNCTION = 0, 2, 3, 4  # TABLE is 1
+FROM, _, TO, FLAG, FUNCTION = range(5)  # TABLE is 1
 #: One of its variables, with MOVED and MOVES as in a pair.
-OF, STRIDE, AXIS = 0, 1, 8
+OF, STRIDE = range(2)
+AXIS = MOVES + 1
 #: A saved block: its place, where it is among what is saved, and its variable if it holds a variable's costs, or -1.
 PLACE, KEPT, LENGTH, WHOSE, SAVE = range(5)
 #: The variable was left the values from HEAD of the chosen on; the length of the trail and the constant before, and the

@@ -30,7 +30,7 @@ The copy has at most this many cells, or this share of the cells of the largest 
 """
 
 _GATHER_NS, _COPY_NS = 1.2, 5.0
-"""Nanoseconds of a cell: gathered by the loops, or copied before them."""
+"""Nanoseconds of a cell: gathered by the loops, or copied in another order before or after them."""
 
 _NEAR_NS, _FAR_NS, _FAR_CELLS = 4.0, 14.0, 1 << 19
 _LINE_CELLS, _PAGE_CELLS, _CACHED_LINES = 8, 1 << 12, 1 << 13
@@ -39,9 +39,9 @@ next level of the cache, and from memory if the table has at least this many cel
 that lie pages apart in memory.
 """
 
-_TURN_NS, _TURN_SHARE, _TURN_GAIN = 4.0, 16, 0.75
-"""Nanoseconds of a cell of the output that is put in order after the loops, and the least part of the step's cells
-that it must be; and what the predicted time of a cell must become."""
+_TURN_SHARE, _TURN_GAIN = 16, 0.75
+"""The output is put in order after the loops if it has at most one in this many cells of the step, and if the
+predicted time falls to this share."""
 
 _SHORTEST_ROW: Final = 8
 
@@ -80,7 +80,7 @@ def ordered(axes: Axes, largest: int) -> tuple[Axes, int, OutputTurn | None, Gro
             continue
         other, summed = _keep_last(other, largest)
         other_cost, row = _choose_row(other, largest)
-        other_cost += _TURN_NS * size_of(axes, range(axes.eliminated, len(axes.sizes))) * summed / axes.cells
+        other_cost += _COPY_NS * size_of(axes, range(axes.eliminated, len(axes.sizes))) * summed / axes.cells
         if other_cost < _TURN_GAIN * cost:
             found, cost = (other, summed, later, row), other_cost
     return found

@@ -26,14 +26,10 @@ class RowPolicy(Policy):
         A table is an array of all cells if the array takes at most this multiple of the bytes of its rows; 0: never.
     merged_copies : int
         A result takes this multiple of its rows, and their places, while it is merged from the results of blocks.
-    few_rows : int
-        Fewer rows at a time are done in NumPy before a compiled loop is called.
     warm_rows, cold_rows : int
         NumPy processes this number of rows in the time of loading compiled loops, with the compiler loaded or not.
     block_rows : int
         Rows of a block, which stay in the second-level cache.
-    table_cells : int
-        A table of all keys has at most this number of cells, or this multiple of its rows, on the host.
     plain_cells : int
         Layers of more expanded rows are not run in NumPy, which takes this long:
     shared_rows, shared_cells : int
@@ -56,11 +52,9 @@ class RowPolicy(Policy):
     hopeless_ratio: float = 1e12
     array_share: float = 1.0
     merged_copies: int = 5
-    few_rows: int = 256
     warm_rows: int = 1 << 19
     cold_rows: int = 1 << 21
     block_rows: int = 1 << 14
-    table_cells: int = 1 << 14
     plain_cells: int = 1 << 17
     shared_rows: int = 1 << 15
     shared_cells: int = 1 << 16

@@ -19,7 +19,8 @@ from .semiring import Semiring
 Join = tuple[int, int, str]
 """Positions of two tables that are taken out of the list and joined; the result goes to its end."""
 
-# Up to this number of tables every pair is considered, with more tables only neighbouring pairs.
+# Up to this number of tables every pair is considered, with more tables only neighbouring pairs. More tables than this
+# are always joined: some versions of NumPy's einsum take 32 at once.
 _FEW_TABLES = 24
 
 
@@ -161,13 +162,11 @@ class _PairJoiner:
         self.masks[table] = 0
 
 
-# Up to here einsum is faster than NumPy broadcasting, and than compiled loops that have to be started.
-_QUICK_CELLS = 1 << 17
+# Up to here einsum is faster than NumPy broadcasting, and than compiled loops that have to be loaded or started.
+QUICK_CELLS = 1 << 17
 # With three tables or more einsum has only its slow general loop: from here on they are joined two at a time,
 # which is faster than NumPy broadcasting, but soon not than compiled loops.
-_PAIRWISE_CELLS, _MOST_PAIRWISE_CELLS = 512, 1 << 20
-# More tables than einsum takes at once, which has room for 32 in some versions of NumPy, are always joined.
-_PAIRWISE_TABLES = 24
+_PAIRWISE_CELLS, MOST_PAIRWISE_CELLS = 512, 1 << 20
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
@@ -225,7 +224,7 @@ def _lowered(
 ) -> Lowered:
     if semiring.name != "sum_product":
         return lower(input_axes, axes, sizes, semiring.dtype, semiring)
-    most = _QUICK_CELLS if len(input_axes) < 3 else _MOST_PAIRWISE_CELLS
+    most = QUICK_CELLS if len(input_axes) < 3 else MOST_PAIRWISE_CELLS
     quick = partial(_quick, most, semiring.itemsize)
     return lower(input_axes, axes, sizes, semiring.dtype, semiring, quick)
 
@@ -241,7 +240,7 @@ def _quick(most: int, itemsize: int, fused: Axes) -> tuple[Quick, int] | None:
     out = _LETTERS[fused.eliminated : len(sizes)]
     pairs: tuple[Join, ...] = ()
     workspace = 0
-    if cells >= _PAIRWISE_CELLS or len(terms) > _PAIRWISE_TABLES:
+    if cells >= _PAIRWISE_CELLS or len(terms) > _FEW_TABLES:
         pairs, terms, workspace = pairwise(terms, out, dict(zip(_LETTERS, sizes, strict=False)))
     summed = log(prod(sizes[: fused.eliminated]))
     return Quick(shapes, f"{','.join(terms)}->{out}", pairs, summed), workspace * itemsize

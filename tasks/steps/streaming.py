@@ -107,8 +107,8 @@ _MERGE_CELLS: Final = 1 << 16
 """NumPy starts a merge in the time that it takes for this many cells of one input."""
 
 DEPTH_CELLS: Final = 1024
-INNER_CELLS: Final = 4096
-OUTER_CELLS: Final = 4096
+LOOP_CELLS: Final = 4096
+"""Offsets of the depth loop and of the other loops, which stay in the first-level cache."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,9 +231,9 @@ def as_loops(axes: Axes, semiring: Semiring) -> StreamLoops | None:
     # the largest input is read in its own order, once
     outer = sorted([a for a in kept if a not in row and mine[a]], key=lambda a: -mine[a])
     others = [a for a in kept if a not in row and not mine[a]]
-    inner = _tail(axes, others, INNER_CELLS)
+    inner = _tail(axes, others, LOOP_CELLS)
     outer = others[: len(others) - len(inner)] + outer
-    low = _tail(axes, outer, min(OUTER_CELLS, math.isqrt(math.prod([axes.sizes[a] for a in outer])) * 2))
+    low = _tail(axes, outer, min(LOOP_CELLS, math.isqrt(math.prod([axes.sizes[a] for a in outer])) * 2))
     depth = range(axes.eliminated)
     depth_low = _tail(axes, depth, DEPTH_CELLS)
     depth_high = tuple(depth[: len(depth) - len(depth_low)])

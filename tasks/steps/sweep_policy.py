@@ -38,8 +38,6 @@ class SweepPolicy(Policy):
         than the Python code, and their places would take more memory than the tables.
     sliced_together : int
         Maximum number of cells of such tables together: with their places they take 24 bytes each, 6 MB.
-    slices_one_by_one : int
-        Slices whose tables are taken one by one: to find all places takes as long as four of them.
     enough_kept : float
         Share of the draws that are kept from which on no other temperature is looked for.
     packed_cells : int
@@ -61,7 +59,6 @@ class SweepPolicy(Policy):
     tries_a_draw: int = 1000
     sliced_cells: int = 1 << 12
     sliced_together: int = 1 << 18
-    slices_one_by_one: int = 4
     enough_kept: float = 0.25
     packed_cells: int = 1 << 21
     batch_draws: int = 1 << 13

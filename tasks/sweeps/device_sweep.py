@@ -19,7 +19,7 @@ from ..gpu import launch as gpu
 from ..gpu.arrays import is_device, upload
 from ..gpu.decoding import decode_kernel
 from ..gpu.device_policy import DevicePolicy
-from ..gpu.gather import gather_kernel, pinned
+from ..gpu.gather import FETCHED_BYTES, gather_kernel, pinned
 from ..gpu.kernels import Kernel, compile_together, cupy
 from ..gpu.memory import portable_errors, to_host
 from ..gpu.placement import DeviceBlock, room_for
@@ -43,8 +43,6 @@ LEAST_CELLS: Final = DevicePolicy().step_least_cells
 _ROOMS: Final[Remembered[tuple[DeviceBlock, tuple[tuple[int, ...], ...]]]] = Remembered()
 
 _RECORDS: Final[Remembered[RecordedSweep | None]] = Remembered(8)
-
-_LARGE_BYTES: Final = 1 << 24
 """Larger results of a slice are not kept in page-locked memory."""
 
 
@@ -416,7 +414,7 @@ class DeviceProgram(Program[T]):
 def fetching(tables: Mapping[int, T]) -> Callable[[], dict[int, T]]:
     """Begin to copy tables to the host; return a function that waits for these copies, but not for later launches."""
     moved = {node: _values(table) for node, table in tables.items() if _on_device(table)}
-    if sum(values.nbytes for values in moved.values()) > _LARGE_BYTES or not moved:
+    if sum(values.nbytes for values in moved.values()) > FETCHED_BYTES or not moved:
         here = {node: fetch(table) for node, table in tables.items()}
         return lambda: here
     copies = dict(zip(moved, pinned([(values.size, values.dtype) for values in moved.values()]), strict=True))

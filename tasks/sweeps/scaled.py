@@ -20,20 +20,20 @@ from numpy.typing import NDArray
 from ..cpu.dense import contract, run
 from ..steps.light_dataclass import dataclass
 from ..steps.lowering import Quick
-from ..steps.number_limits import FAR_INTEGER, LEAST_FACTOR
+from ..steps.number_limits import FAR_INTEGER, LARGEST_EXPONENT, LEAST_FACTOR
 from ..steps.ordered_sum import ordered_sum
 from ..steps.semiring import LOG_SUM
 from ..steps.step import Step
+from ..steps.streaming import BLOCK_CELLS
 from .sweep import restrict
 
 Array = NDArray[Any]
 
-# Normal float64 numbers reach from e^-708 to e^709; a product or sum within these bounds keeps its precision.
-HIGHEST = 690.0
+# ln of the largest and of the smallest number whose products and sums keep their precision.
+HIGHEST = LARGEST_EXPONENT
 LOWEST = -HIGHEST
-BLOCK_CELLS = 1 << 13
-# An output whose bounds are further from 1 than this is measured and scaled at once.
-LOOSE = 230.0
+# An output whose bounds are further from 1 than this is measured and scaled at once: three of them can be multiplied.
+LOOSE = HIGHEST / 3
 # As far above 1 as the maximum of a measured table may stay on a device, and as far from 1 as the middle of an output's
 # bounds may be there before a small input is scaled.
 NEAR = LOOSE / 2

@@ -5,18 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import accumulate, chain
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..steps.light_dataclass import dataclass
+from ..steps.sweep_policy import SweepPolicy
 from .scaled import Scaled
-
-# Tables of at most so many cells are copied side by side, so many cells at most: as leaf tables are that are made
-# together. Of larger ones a copy takes longer than Python does.
-_PACKED_TABLE_CELLS: Final = 1 << 10
-_PACK_CELLS: Final = 1 << 16
 
 Array = NDArray[Any]
 
@@ -65,13 +61,13 @@ class TablePack:
 
 
 def packed(tables: Mapping[int, Array]) -> list[TablePack]:
-    """Copy small flat tables side by side; large ones are packs of their own, not copied."""
-    packs, some, cells = [], list[int](), 0
+    """Copy small flat tables side by side, as slices of leaf tables are; large ones are packs of their own."""
+    packs, some, cells, policy = [], list[int](), 0, SweepPolicy.current()
     for node, table in tables.items():
-        if table.size > _PACKED_TABLE_CELLS:
+        if table.size > policy.sliced_cells:
             packs.append(TablePack((node,), (table.size,), table))
             continue
-        if cells + table.size > _PACK_CELLS:
+        if cells + table.size > policy.sliced_together:
             packs.append(_beside(tables, some))
             some, cells = [], 0
         some.append(node)

@@ -14,9 +14,9 @@ from uuid import uuid4
 
 import pytest
 
-from bucketflow.storage import files, lease, ledger, locks
+from bucketflow.storage import files, ledger, locks
 from bucketflow.storage.files import LineLog, Place, logged_lines, read_whole, write_all, written_whole
-from bucketflow.storage.lease import is_held, take_lease
+from bucketflow.storage.locks import is_held, take_lease
 from bucketflow.storage.object_store import ObjectPath, StaleObjectError
 from bucketflow.storage.spec import Receipt, StorageError
 
@@ -164,12 +164,12 @@ def test_without_the_library_one_sentence_says_what_to_install(tmp_path: Path) -
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> float:
     """A lease of a second."""
-    monkeypatch.setattr(lease, "LEASE_SECONDS", 1.0)
+    monkeypatch.setattr(locks, "OBJECT_LEASE_SECONDS", 1.0)
     return 1.0
 
 
 def test_a_lock_is_held_by_one_process_and_then_by_the_next(url: ObjectPath, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lease, "LEASE_SECONDS", 6.0)
+    monkeypatch.setattr(locks, "OBJECT_LEASE_SECONDS", 6.0)
     lock = take_lease(url / "lock")
     assert lock is not None
     assert is_held(url / "lock")
@@ -197,7 +197,7 @@ def test_a_lock_that_nobody_renews_is_taken_over_after_a_lease(url: ObjectPath, 
 
 
 def test_clocks_of_other_machines_do_not_matter(url: ObjectPath, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lease, "LEASE_SECONDS", 8.0)
+    monkeypatch.setattr(locks, "OBJECT_LEASE_SECONDS", 8.0)
     foreign(url, renewed=0.0)
     renewing = threading.Event()
 
@@ -223,7 +223,7 @@ def test_a_lock_of_a_dead_process_of_this_machine_is_taken_over_immediately(
     with subprocess.Popen([sys.executable, "-c", ""]) as dead:
         dead.wait()
     foreign(url, place=here["place"], pid=dead.pid)
-    monkeypatch.setattr(lease, "_LOOKS_A_LEASE", None)  # a pause would fail
+    monkeypatch.setattr(locks, "_LOOKS_A_LEASE", None)  # a pause would fail
     with take_lease(url / "lock") as lock:  # type: ignore[union-attr]
         assert lock.writable()
 

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from bucketflow.tasks.networks import dead_end_loops, reparametrise, srmp, srmp_numpy
 from bucketflow.tasks.networks.flat import (
     Flat,
-    NetworkPolicy,
     chosen_parts,
     flatten,
     fold_contained,
@@ -92,15 +91,15 @@ def test_assignments_that_are_read_off() -> None:
             np.testing.assert_array_equal(one, other)
 
 
-def test_dominated_values() -> None:
+def test_dominated_values(monkeypatch: pytest.MonkeyPatch) -> None:
     for seed in range(60):
         a = network(seed)
         b = copied(a)
-        with NetworkPolicy.using(compared_cells=1 << int(np.random.default_rng(seed).integers(2, 10))):
-            found = [
-                remove(flat, np.ones(len(flat.dims), np.bool_), 1 << 30)
-                for remove, flat in ((reparametrise.remove_dominated_in_numpy, a), (dead_end_loops.remove_dominated, b))
-            ]
+        monkeypatch.setattr(reparametrise, "BLOCK_CELLS", 1 << int(np.random.default_rng(seed).integers(2, 10)))
+        found = [
+            remove(flat, np.ones(len(flat.dims), np.bool_), 1 << 30)
+            for remove, flat in ((reparametrise.remove_dominated_in_numpy, a), (dead_end_loops.remove_dominated, b))
+        ]
         assert found[0] == found[1]
         same(a, b)
 

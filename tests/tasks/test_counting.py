@@ -11,7 +11,7 @@ import pytest
 
 from bucketflow.tasks.counting.count import Count, Counted, CountNoRoomError, CountPolicy
 from bucketflow.tasks.counting.count_state import clauses_of
-from bucketflow.tasks.counting.numbers import LIMB_BITS, accumulate, add, as_integer, double, multiply, scale
+from bucketflow.tasks.counting.loops import LIMB_BITS, accumulate, add, as_integer, double, multiply, scale
 from tests.policies import InForce
 
 Formula = list[list[int]]

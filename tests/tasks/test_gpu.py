@@ -15,7 +15,7 @@ from bucketflow.tasks.gpu.device_policy import DevicePolicy
 from bucketflow.tasks.gpu.tiling import device_lowering as gpu_lowering
 from bucketflow.tasks.gpu.tiling.device_lowering import device_step
 from bucketflow.tasks.gpu.tiling.passes import BrickPass, ReorderPass, device_step_of
-from bucketflow.tasks.gpu.tiling.products.reorders import reorder_tiles
+from bucketflow.tasks.gpu.tiling.reorders import reorder_tiles
 from bucketflow.tasks.gpu.tiling.streams import Axis
 from bucketflow.tasks.gpu.tiling.tiling_policy import TilingPolicy
 from bucketflow.tasks.steps.lowering import Lowered, lower
@@ -162,7 +162,6 @@ def check_bricks(step: Lowered) -> None:
         with TilingPolicy.using(
             brick_least_cells=1,
             brick_least_output_cells=1,
-            brick_searched_cells=1,
             brick_compared_cells=1,
             brick_most_blocks=blocks,
         ):

@@ -29,8 +29,8 @@ from bucketflow.tasks.gpu.tiling.passes import (
     StreamPass,
     device_step_of,
 )
-from bucketflow.tasks.gpu.tiling.products.product_tiles import step_depth
-from bucketflow.tasks.gpu.tiling.products.reorders import MOST_ITEMS, Reorder, reorder_tiles
+from bucketflow.tasks.gpu.tiling.product_tiles import step_depth
+from bucketflow.tasks.gpu.tiling.reorders import MOST_ITEMS, Reorder, reorder_tiles
 from bucketflow.tasks.gpu.tiling.streams import DEEP_STATES, THREADS, Axis, Stream
 from bucketflow.tasks.gpu.tiling.tiling_policy import TilingPolicy
 from bucketflow.tasks.steps.lowering import Lowered, lower
@@ -425,7 +425,6 @@ def test_random_bricks(data: st.DataObject) -> None:
         brick_least_cells=1 << 10,
         brick_least_output_cells=1 << 6,
         brick_compared_cells=searched,
-        brick_searched_cells=searched,
     ):
         check(lowered)
 
@@ -632,7 +631,7 @@ def test_of_several_bricks_the_one_that_is_predicted_to_take_least_is_taken() ->
     for step in islice(drawn_steps(family, 28.0, 30.0, 1, [min_plus("int32", 4)], 40 << 30), 6):
         with TilingPolicy.using(inner_sum_least_cells=whole):
             compared = step_seconds(device_step.__wrapped__(step.lowered), step.lowered)
-        with TilingPolicy.using(inner_sum_least_cells=whole, brick_compared_cells=whole, brick_searched_cells=whole):
+        with TilingPolicy.using(inner_sum_least_cells=whole, brick_compared_cells=whole):
             first = step_seconds(device_step.__wrapped__(step.lowered), step.lowered)
         assert compared <= first
         better += compared < 0.9 * first

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bucketflow.tasks.gpu.tiling.products.product_tiles import (
+from bucketflow.tasks.gpu.tiling.product_tiles import (
     AXES,
     SPAN,
     Groups,

@@ -30,8 +30,8 @@ from bucketflow.tasks.steps.semiring import LOG_SUM, MIN_PLUS, SUM_PRODUCT, Semi
 @pytest.fixture(scope="module", params=["numpy", "compiled", "blocks"], autouse=True)
 def way(request: pytest.FixtureRequest) -> Iterator[str]:
     """NumPy; compiled loops for one row already; these with blocks of few rows."""
-    compiled = {} if request.param == "numpy" else {"few_rows": 1, "warm_rows": 0, "cold_rows": 0}
-    blocks = {"block_rows": 4, "table_cells": 4} if request.param == "blocks" else {}
+    compiled = {} if request.param == "numpy" else {"warm_rows": 0, "cold_rows": 0}
+    blocks = {"block_rows": 4} if request.param == "blocks" else {}
     with RowPolicy.using(**compiled, **blocks):
         yield request.param
 

@@ -28,7 +28,7 @@ def sliced(draw: st.DrawFn) -> tuple[dict[int, Any], dict[int, tuple[int, ...]],
 @given(sliced(), st.integers(0, 99), st.sampled_from([1, 8, 1 << 12]), st.sampled_from([1, 30, 1 << 18]))
 def test_each_is_that_of_its_table(drawn: Any, seed: int, small: int, together: int) -> None:
     tables, axes, sizes, variables = drawn
-    with SweepPolicy.using(sliced_cells=small, sliced_together=together, slices_one_by_one=2):
+    with SweepPolicy.using(sliced_cells=small, sliced_together=together):
         slices, rng = SlicedTables(tables, axes, sizes, variables), np.random.default_rng(seed)
         for _ in range(5):
             states = {v: int(rng.integers(sizes[v])) for v in variables}
@@ -55,8 +55,7 @@ def test_places_are_found_for_some_cells_however_many_tables_there_are() -> None
     def taken(together: int) -> int:
         with SweepPolicy.using(sliced_together=together):
             slices = SlicedTables(tables, axes, [2, *[8] * 3002], (0,))
-            for _ in range(SweepPolicy.current().slices_one_by_one):
-                slices.at({0: 0})
+            slices.at({0: 0})
             return traced(lambda: slices.at({0: 1}), within=np.inf)[0]  # places are found once
 
     assert taken(1 << 14) < taken(1 << 30) / 2

@@ -14,6 +14,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from ...steps.streaming import BLOCK_CELLS
 from ...sweeps.table_packs import TablePack
 from ..tiling.streams import Axis
 from .layout import HEAD_WORDS, INPUT_WORDS, MOST_LINES, MessageLayout, Operation, OperationKind, layout_of
@@ -262,15 +263,15 @@ def least_exponents(packs: Sequence[TablePack]) -> list[int]:
         if len(pack.nodes) > 1:
             least.append(np.minimum.reduceat(_zeros_last(pack.values), pack.starts[:-1]))
         else:
-            blocks = range(0, pack.values.size, _BLOCK_CELLS)
-            least.append(min([_zeros_last(pack.values[k : k + _BLOCK_CELLS]).min(keepdims=True) for k in blocks]))
+            # in blocks, so that numbers beside a large table take little
+            blocks = range(0, pack.values.size, BLOCK_CELLS)
+            least.append(min([_zeros_last(pack.values[k : k + BLOCK_CELLS]).min(keepdims=True) for k in blocks]))
     positive = (np.concatenate(least) + _ONE).view(np.float64)
     exponents: list[int] = np.where(positive > 0.0, np.frexp(positive)[1] - 1, 0).tolist()
     return exponents
 
 
 _ONE: Final = np.uint64(1)
-_BLOCK_CELLS: Final = 1 << 16  # so that numbers beside a large table take little
 
 
 def _zeros_last(values: NDArray[np.float64]) -> NDArray[np.uint64]:

@@ -13,13 +13,12 @@ from typing import Final
 
 from ...steps.light_dataclass import dataclass
 from .device_limits import NOMINAL
+from .pass_axes import MAX_INPUTS
 from .streams import THREADS, VECTOR_BYTES, Axis, divisor
 from .tiling_policy import FAR_BYTES
 
 # Cells of an input from which it counts when a brick is chosen.
 _BRICK_COUNTED_CELLS: Final = 1 << 12
-# Inputs that count at most, the largest ones.
-_BRICK_COUNTED_INPUTS: Final = 8
 # Share of all reads that another choice of axes must save.
 _BRICK_LEAST_GAIN_SHARE: Final = 0.005
 # The work of copying a cell into shared memory in addition to reading it, in reads.
@@ -104,7 +103,7 @@ class BrickCells:
         self.cells = [1] * len(axes)
         sizes = [math.prod([a.size for a in axes if a.strides[t]]) for t in range(len(axes[0].strides))]
         order = sorted(range(len(sizes)), key=lambda t: -sizes[t])
-        self.large = [t for t in order if sizes[t] >= _BRICK_COUNTED_CELLS][:_BRICK_COUNTED_INPUTS]
+        self.large = [t for t in order if sizes[t] >= _BRICK_COUNTED_CELLS][:MAX_INPUTS]
         self.sizes = [sizes[t] for t in self.large]
         self.weight = [1.0 if sizes[t] * itemsize > NOMINAL.cached_bytes else 0.5 for t in self.large]
         self.by_stride = [

@@ -32,7 +32,7 @@ from .pass_axes import (
 )
 from .pass_prices import brick_seconds, ragged, resident
 from .streams import Axis
-from .tiling_policy import BRICK_JOIN_LOADS, LAUNCH_SECONDS
+from .tiling_policy import BRICK_JOIN_LOADS, LAUNCH_SECONDS, SMALL_RATIO
 
 # Inputs whose join has more cells are not joined before bricks read them.
 _BRICK_JOIN_MOST_CELLS: Final = 1 << 28
@@ -43,8 +43,6 @@ _BRICK_COPY_LOADS: Final = 4.0
 _BRICK_REORDER_SAVED_READS: Final = 16.0
 # The number of reads that pays for the launch of a reordered copy.
 _BRICK_REORDER_LAUNCH_READS: Final = 1 << 25
-# A reordered copy has at most one cell for this many cells of the other tables of the step.
-_BRICK_REORDER_RATIO: Final = 16
 
 
 def brick_order(axes: Sequence[Axis], shape: BrickShape) -> list[int]:
@@ -76,7 +74,7 @@ def worth_a_copy(axes: Sequence[Axis], shape: BrickShape, t: int, itemsize: int)
         return False
     others = sum([join_cells(axes, (u,)) for u in range(len(axes[0].strides))])
     written = math.prod([a.size for a in axes if a.out])
-    return cells * _BRICK_REORDER_RATIO <= others + written
+    return cells * SMALL_RATIO <= others + written
 
 
 def brick_groups(axes: Sequence[Axis], shape: BrickShape, most: int, loads: float) -> list[list[int]] | None:

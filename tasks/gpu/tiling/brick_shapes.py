@@ -51,7 +51,7 @@ def brick_shapes(axes: Sequence[Axis], itemsize: int, shares: Sequence[float], p
     parts : int
         Axes that a brick has more than one cell of, at most.
     """
-    searched = math.prod([axis.size for axis in axes]) >= TilingPolicy.current().brick_searched_cells
+    searched = math.prod([axis.size for axis in axes]) >= TilingPolicy.current().brick_compared_cells
     seen = set[BrickShape]()
     for number, share in enumerate(shares):
         room = int(share * SHARED_BYTES / itemsize)

@@ -12,16 +12,12 @@ from ...steps.number_limits import LARGEST_INT32
 from .device_limits import NOMINAL
 from .pass_axes import Group, axis_masks, cells_by_mask, fused, merge_smallest, row_major
 from .streams import LINE_CELLS, THREADS, VECTOR_BYTES, Axis, divisor
-from .tiling_policy import TilingPolicy
+from .tiling_policy import SMALL_RATIO, TilingPolicy
 
 # Most values of a vector along eliminated states.
 _BUCKET_MOST_LANES: Final = 4
 # Rounds of eliminated states up to which one block takes all of them, without partial sums.
 _BUCKET_FEW_STEPS: Final = 4
-# The largest input decides about the order of axes unless it is this many times smaller than all inputs together.
-_BUCKET_LARGE_RATIO: Final = 16
-# A table less saves reads of shared memory; joining it with another costs that many times more for each value.
-_BUCKET_MERGE_RATIO: Final = 16
 
 TABLES: Final = 96
 ENTRIES: Final = 288
@@ -179,7 +175,7 @@ def _cut(
     gone = [a for a in axes if not a.out]
     whole = _cells(axes)
     largest = max(range(len(sizes)), key=sizes.__getitem__)
-    large = sizes[largest] * _BUCKET_LARGE_RATIO >= whole
+    large = sizes[largest] * SMALL_RATIO >= whole
     gone.sort(key=lambda a: ((a.strides[largest] or whole) if large else 0, sum(map(bool, a.strides))))
     reserved = _contiguous(axes, largest, room) if large else 1
     deep, more = _taken(gone, room // reserved)
@@ -258,8 +254,8 @@ def _groups(
     by_mask: dict[int, list[int]] = {}
     for t, mask in enumerate(axis_masks(axes, inputs)):
         by_mask.setdefault(mask | (lanes if any(axis.strides[t] for axis in vector) else 0), []).append(t)
-    # a join pays if it reads few values beside the cells of the launch
-    worth = math.prod(sizes) // _BUCKET_MERGE_RATIO
+    # a join pays if it reads few values beside the cells of the launch: each saves reads of shared memory
+    worth = math.prod(sizes) // SMALL_RATIO
     cells = cells_by_mask(sizes)
 
     def dearer(a: Group, b: Group) -> int:

@@ -26,8 +26,8 @@ from .pass_axes import as_axes, axis_masks, cells_by_mask, fused, ordered, row_m
 from .pass_builder import PassBuilder
 from .pass_prices import pass_seconds, step_seconds
 from .passes import DeviceStep, ProductPass, ReorderPass, device_step_of
-from .products.product_prices import least_product_seconds
-from .products.reorders import Reorder, reorder_tiles
+from .product_tiles import least_product_seconds
+from .reorders import Reorder, reorder_tiles
 from .streams import Axis, divisor
 from .tiling_policy import TilingPolicy
 
@@ -35,12 +35,10 @@ from .tiling_policy import TilingPolicy
 _PRODUCT_LEAST_SIZES: Final = (16, 16, 12)
 # Rows, columns and depth from which matrix units compute a matrix-like step as a product in tiles.
 _MATRIX_LEAST_SIZES: Final = (8, 16, 8)
-# Rows, and columns, of a tile of a product, about.
+# Rows, and columns, of a tile of a product, about; a piece of a product has at least as many eliminated states.
 _PRODUCT_TILE_CELLS: Final = 64
 # Tiles that keep the device busy. If a product has less than a quarter of them, its depth is cut into pieces.
 _PRODUCT_BUSY_TILES: Final = 4 * NOMINAL.processors
-# Least depth of such a piece, in eliminated states.
-_PRODUCT_PIECE_STATES: Final = 64
 
 
 @lru_cache(maxsize=4096)
@@ -263,7 +261,7 @@ class _StepBuilder(PassBuilder):
         tiles = count * -(-tall // _PRODUCT_TILE_CELLS) * -(-wide // _PRODUCT_TILE_CELLS)
         cells = count * tall * wide
         wanted = (
-            min(_PRODUCT_BUSY_TILES // tiles, deep // _PRODUCT_PIECE_STATES) if tiles < _PRODUCT_BUSY_TILES // 4 else 1
+            min(_PRODUCT_BUSY_TILES // tiles, deep // _PRODUCT_TILE_CELLS) if tiles < _PRODUCT_BUSY_TILES // 4 else 1
         )
         cut, inner = _pieces(depth, wanted, cells)
         pieces = math.prod(a.size for a in cut)

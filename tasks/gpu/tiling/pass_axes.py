@@ -14,10 +14,8 @@ from typing import Final
 from ...steps.axes import Axes
 from .device_limits import NOMINAL
 from .streams import Axis, divisor
-from .tiling_policy import TilingPolicy
+from .tiling_policy import SMALL_RATIO, TilingPolicy
 
-# log2 of how many times smaller than the largest input a join must be to cost nothing beside it.
-_FREE_JOIN_LOG2: Final = 4
 # Joins before a step have at most this many cells, or at most this share of the cells of its largest input.
 _JOIN_CELLS: Final = 1 << 22
 # An output with fewer cells is computed in partial sums: about the threads that a device holds.
@@ -192,7 +190,7 @@ def join_groups(axes: Sequence[Axis], tables: int) -> list[list[int]]:
     group joins the group that it enlarges least. The former is better if tables have few axes in common.
     """
     masks, cells = axis_masks(axes, tables), cells_by_mask([axis.size for axis in axes])
-    free = max(_JOIN_CELLS, max(map(cells, masks)) >> _FREE_JOIN_LOG2)
+    free = max(_JOIN_CELLS, max(map(cells, masks)) // SMALL_RATIO)
 
     def enough(groups: int, union: int) -> bool:
         return groups <= FEW_INPUTS or (groups <= MAX_INPUTS and union > free)

@@ -29,7 +29,7 @@ from .pass_axes import (
 )
 from .pass_prices import passes_seconds
 from .passes import BrickPass, BucketPass, JoinPass, Pass, ReorderPass, RowsPass, StreamPass
-from .products.reorders import reorder_tiles
+from .reorders import reorder_tiles
 from .streams import Axis, stream_tiles
 from .tiling_policy import BRICK_JOIN_LOADS, TilingPolicy
 

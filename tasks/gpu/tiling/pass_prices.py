@@ -21,7 +21,7 @@ from .brick_cells import lanes
 from .brick_layout import BRICK_WORD_BYTES, Brick, BrickSlice, held_blocks
 from .device_limits import NOMINAL
 from .passes import BrickPass, BucketPass, DeviceStep, JoinPass, Pass, ProductPass, ReorderPass, StreamPass
-from .products.product_prices import product_seconds
+from .product_tiles import product_seconds
 from .streams import VECTOR_BYTES, Axis, Stream
 from .tiling_policy import FAR_BYTES, LAUNCH_SECONDS
 

@@ -13,7 +13,7 @@ from typing import Final
 from ...steps.light_dataclass import dataclass
 from .brick_layout import Brick
 from .buckets import Bucket, BucketJoin
-from .products.reorders import Reorder
+from .reorders import Reorder
 from .streams import Axis, Stream
 
 

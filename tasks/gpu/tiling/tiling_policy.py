@@ -8,6 +8,8 @@ from ...steps.light_dataclass import dataclass
 from ...steps.policy import Policy
 from .device_limits import NOMINAL
 
+# A table that is this many times smaller than another costs nothing beside it.
+SMALL_RATIO: Final = 16
 # The minimum time of a launch.
 LAUNCH_SECONDS: Final = 6e-6
 # Bytes of a table from which reading short runs of it takes longer.
@@ -40,13 +42,9 @@ class TilingPolicy(Policy):
         Share of a product's price that is left at most by such copies, or by bricks instead.
     product_poor_ratio : float
         Bricks are tried instead of a product that is predicted to take this many times its arithmetic and its bytes.
-    brick_compared_cells, brick_searched_cells : int
-        Cells of a join from which a large and a small brick are compared; and several, and those that begin with lines
-        of inputs, or with longer ones of the output.
-    brick_item_loads : float
-        Work of copying some neighbouring cells into shared memory at once.
-    brick_read_loads : tuple[float, float]
-        Work of reading a byte of a table from the device's memory, and of a table that stays in its cache.
+    brick_compared_cells : int
+        Cells of a join from which several bricks are compared, also those that begin with lines of inputs, or with
+        longer ones of the output.
     brick_least_output_cells : int
         Smaller outputs are left to launches that keep them in shared memory, or are added up from partial sums.
     streamed_join_cells : int
@@ -82,7 +80,6 @@ class TilingPolicy(Policy):
     product_reorder_share: float = 0.8
     product_poor_ratio: float = 3.0
     brick_compared_cells: int = 1 << 28
-    brick_searched_cells: int = 1 << 28
     brick_least_output_cells: int = 1 << 16
     streamed_join_cells: int = 1 << 22
     flat_join_cells: int = 1 << 20

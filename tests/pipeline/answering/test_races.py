@@ -28,7 +28,7 @@ from bucketflow.pipeline.api import bound as bound_module
 from bucketflow.pipeline.machine.resources import Resources
 from bucketflow.pipeline.options import Options, ProofOptions
 from bucketflow.pipeline.runs import device_slices
-from bucketflow.tasks.gpu import kernel_marks
+from bucketflow.tasks.gpu import kernels
 from bucketflow.tasks.gpu import launch as gpu
 from bucketflow.tasks.gpu.kernels import Kernel
 from bucketflow.tasks.gpu.memory import LongStepError
@@ -280,7 +280,7 @@ def kernel_seconds(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The seconds that each step's kernel takes until it is compiled, one number; and none was compiled before."""
     seconds = [0.0]
     monkeypatch.setattr(AVOIDED_START, "seconds", 0.0)
-    monkeypatch.setattr(kernel_marks, "_folder", lambda: None)
+    monkeypatch.setattr(kernels, "_folder", lambda: None)
     monkeypatch.setattr(gpu, "step_kernels", lambda lowered: [Kernel(str(lowered), "step", seconds[0])])
     return seconds
 

@@ -61,7 +61,7 @@ def clauses():
 costs, fractions, weights = _grid("cost", 4, 2), _grid("cost", 4, 2), _grid("markov", 4, 2)
 fractions = b.Model.build("cost", dict(zip(costs.names, costs.dims)), [
     ([costs.names[v] for v in f.scope], f.values + 0.125) for f in costs.functions])
-rows = lambda: RowPolicy.using(few_rows=1, warm_rows=0, cold_rows=0, block_rows=8, small_cells=0, array_share=0.0,
+rows = lambda: RowPolicy.using(warm_rows=0, cold_rows=0, block_rows=8, small_cells=0, array_share=0.0,
                                cells_of_a_row=0)
 with impatient():
     for model in (costs, fractions, weights):

@@ -26,7 +26,7 @@ from click.testing import CliRunner
 import bucketflow
 from bucketflow.pipeline.cli.main import main
 from bucketflow.pipeline.machine import disk
-from bucketflow.storage import lease, ledger
+from bucketflow.storage import ledger, locks
 from bucketflow.storage.object_store import ObjectPath
 from tests.killing import stopped
 from tests.models import grid
@@ -125,7 +125,7 @@ def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(_: float) -> None:
         raise AssertionError("the holder of the lock counts as alive")
 
-    monkeypatch.setattr(lease, "time", SimpleNamespace(monotonic=time.monotonic, time=time.time, sleep=fail))
+    monkeypatch.setattr(locks, "time", SimpleNamespace(monotonic=time.monotonic, time=time.time, sleep=fail))
 
 
 @pytest.mark.usefixtures("no_pause")
@@ -225,7 +225,7 @@ def test_damaged_records_lead_to_the_same_answer_or_one_sentence(what: str, buck
 
 
 def test_two_runs_at_the_same_time_are_one(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lease, "LEASE_SECONDS", 6.0)
+    monkeypatch.setattr(locks, "OBJECT_LEASE_SECONDS", 6.0)
     _, ask = question("spilled")
     run, refused = f"{bucket.url}run", list[str]()
 
@@ -244,7 +244,7 @@ def test_a_run_takes_over_from_a_process_that_another_machine_lost(
     bucket: Bucket,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(lease, "LEASE_SECONDS", 1.0)
+    monkeypatch.setattr(locks, "OBJECT_LEASE_SECONDS", 1.0)
     _, ask = question("whole")
     (ObjectPath.of_url(f"{bucket.url}run") / "lock").put(b'{"token": "other", "place": "elsewhere", "pid": 1}')
     start = time.monotonic()
