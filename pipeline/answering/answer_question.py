@@ -205,4 +205,4 @@ def is_bounded(question: Question, options: Options, effort: ProofOptions) -> bo
     if question.query != "optimum":
         return False
     request = QueryRequest(question, options, effort)
-    return "bounds" in strategy_for(request, EnginesOf(request)).engines
+    return strategy_for(request, EnginesOf(request)).is_bounded

@@ -121,7 +121,7 @@ def plan_preview(question: Question, options: Options, effort: ProofOptions) -> 
         )
     temporary = options.without_folder()
     strategy = strategy_before(question, temporary, effort)
-    swept = "bounds" not in strategy.engines
+    swept = not strategy.is_bounded
     unswept = _unswept(question, effort, swept)
     whole, refused = None, None
     try:

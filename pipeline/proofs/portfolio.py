@@ -74,11 +74,14 @@ class Opening:
             self.glance_by_search(seconds * policy.first_preparation_work / work)
             if self.known.is_over():
                 return
-        self._sweep_early()
-        for work, seconds in policy.glances:
+        # a sweep that takes longer than the first preparation waits for it
+        self._sweep_searched(_EARLY_CELLS, policy.glances[0][1] if self._glances else _EARLY_SWEEP_SECONDS)
+        for glance, (work, seconds) in enumerate(policy.glances):
             if self._glances:
                 bounds, cells = (self.known.lower, self.known.upper), self.known.small.cells
                 self.preparing.prepare(work)
+                if not glance:
+                    self._sweep_early()
                 settled = self.known.small.cells <= SMALL_CELLS and not self.preparing.paid(*bounds, cells)
                 if (yield from self._cut_by_clusters()):
                     return

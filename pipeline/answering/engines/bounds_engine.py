@@ -39,8 +39,8 @@ class BoundsEngine:
         return EnginePrice()
 
     def better_price(self, aim: Certainty) -> Estimate:
-        """Return an unknown price."""
-        return EnginePrice()
+        """Return the same."""
+        return self.estimate()
 
     def run(self, seconds: float, stop: Stop = bool) -> Answer | TurnEnded:
         """Let the provers take turns until one completes the proof, for ``seconds`` CPU seconds without the seconds of
@@ -80,6 +80,9 @@ class BoundsEngine:
                 raise
             return swept
         task.stop, task.sweep = stop, None if glances else self._swept
+        if glances and self.sweep.prepared is not None:
+            # the planned sweep is next: this turn is for what makes it unnecessary
+            task.known.limits = replace(task.known.limits, swept_cells=0)
         with resumable(None if folder is None else folder.path):
             found = task.watched(request.progress).kept_result()
         if glances and (found is None or found.status == "bounded"):

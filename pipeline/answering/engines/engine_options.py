@@ -214,6 +214,11 @@ class Strategy:
         """Their names."""
         return tuple(offer.engine for offer in self.offers)
 
+    @property
+    def is_bounded(self) -> bool:
+        """Whether bounds on an optimum run to their end before any sweep."""
+        return any(offer.engine == "bounds" and offer.at_once for offer in self.offers)
+
 
 def strategy_of(
     query: str,
@@ -288,10 +293,17 @@ def _quick(
     counts took up to ten times longer than this price, and the search was sometimes faster.
     """
     later = _later(estimates, policy)
+    if sweep.certainty == "rough" and sweep.device == "host" and "bounds" in estimates:
+        # half of the sweep's time; a shorter sweep ends before a cost network is prepared
+        lengths = TurnLengths(part=policy.share, from_seconds=policy.short_search_seconds, most_turns=1)
+        why = "because preparing its costs may solve it sooner than the sweep's plan"
+        later = (EngineOption("bounds", EnginePrice(), lengths, inf, why, estimates_late=True),)
     if not later or sweep.certainty != "rough" or sweep.device != "host":
         return (_at_once(SWEEP, sweep, "because it is quick"), *later)
-    why = "if the sweep's plan takes longer, or no plan fits"
     planned = EngineOption(SWEEP, sweep, TurnLengths(), inf, "because it is quick")
+    if "bounds" in estimates:
+        return (planned, *_row_trials(estimates, sweep, policy), *later)
+    why = "if the sweep's plan takes longer, or no plan fits"
     return (planned, *_row_trials(estimates, sweep, policy), *(replace(offer, why=why, after="") for offer in later))
 
 

@@ -17,6 +17,8 @@ from hypothesis import strategies as st
 import bucketflow
 from bucketflow.pipeline.answering.answer_question import valued
 from bucketflow.pipeline.answering.counts import expected_primes
+from bucketflow.pipeline.answering.engines.bounds_engine import BoundsEngine
+from bucketflow.pipeline.answering.engines.engine import TurnEnded
 from bucketflow.pipeline.answering.engines.engine_options import (
     EARLY,
     ROWS,
@@ -67,7 +69,8 @@ def strategy(query: str, engine_limits: EngineLimits, **estimates: Estimate) -> 
         ("partition", EngineLimits(), {"search": UNKNOWN, "sweep": rough(0.2)}, [SWEEP, "search"], "price sweep"),
         ("partition", EngineLimits(), {"search": UNKNOWN, "sweep": planned(0.2)}, [SWEEP, "search"], "finish sweep"),
         ("partition", EngineLimits(), {"rows": UNKNOWN, "sweep": rough(0.2)}, [SWEEP], "finish sweep"),
-        ("optimum", EngineLimits(), {"bounds": UNKNOWN, "sweep": rough(0.01)}, [SWEEP], "finish sweep"),
+        ("optimum", EngineLimits(), {"bounds": UNKNOWN, "sweep": rough(0.01)}, [SWEEP, "bounds"], "price sweep"),
+        ("optimum", EngineLimits(), {"bounds": UNKNOWN, "sweep": planned(0.01)}, [SWEEP], "finish sweep"),
         # an optimum is left to bounds, which sweep what is left themselves
         ("optimum", EngineLimits(), {"bounds": UNKNOWN, "sweep": rough(0.1)}, ["bounds", SWEEP], "finish bounds"),
         ("optimum", EngineLimits(), {"bounds": "huge costs", "sweep": rough(9.0)}, [SWEEP], "price sweep"),
@@ -346,6 +349,35 @@ def test_rows_that_samples_expect_to_be_long_have_a_price_by_which_others_have_t
     move = account.next()
     assert move is not None
     assert (move.kind, move.engine, move.seconds) == ("finish", ROWS, 2 * 4.0)
+
+
+@pytest.mark.parametrize(("plan", "turn"), [(0.02, 0.0), (0.4, 0.2)])
+def test_bounds_have_a_part_of_a_sweep_that_seemed_quick_and_is_not(plan: float, turn: float) -> None:
+    """The price by the first order assumes that a tree saves cells; if it does not, costs are prepared first."""
+    made = strategy("optimum", EngineLimits(), bounds=UNKNOWN, sweep=rough(0.01))
+    assert not made.is_bounded
+    account, seen = TurnAccount.of(made), []
+    while (move := account.next()) is not None and move.kind != "finish":
+        seen.append((move.kind, move.engine))
+        if move.kind == "turn":
+            assert move.seconds == pytest.approx(turn)
+            account.enter(move, move.seconds)
+        else:
+            account.reprice(move.engine, planned(plan) if move.engine == SWEEP else UNKNOWN)
+    assert seen == [("price", SWEEP), *([("price", "bounds"), ("turn", "bounds")] if turn else [])]
+    assert move is not None
+    assert (move.kind, move.seconds) == ("finish", inf)
+
+
+def test_a_turn_before_a_planned_sweep_sweeps_nothing() -> None:
+    """Bounds that are not reached by preparation are left to the sweep that is planned already."""
+    request = QueryRequest(question_of(bucketflow.load("satellite"), "optimum"), Options())
+    sweep = SweepEngine(request)
+    sweep.plan()
+    ended = BoundsEngine(request, sweep).run(0.0)
+    assert isinstance(ended, TurnEnded)
+    assert not ended.hopeless
+    assert BoundsEngine(request, sweep).estimate() == BoundsEngine(request, sweep).better_price("planned") == UNKNOWN
 
 
 def test_an_engine_that_is_charged_more_has_fewer_turns() -> None:

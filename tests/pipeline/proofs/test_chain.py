@@ -607,6 +607,27 @@ def test_what_is_not_easy_is_swept_where_that_is_quick(
     assert (known.done, known.prover, known.total) == ((True, "dense", 1) if planned else (False, "", None))
 
 
+@pytest.mark.parametrize(("seconds", "order"), [(0.05, ["sweep"]), (0.3, ["prepare", "sweep"])])
+def test_preparation_comes_before_a_sweep_that_takes_longer(
+    seconds: float, order: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str] = []
+
+    def eliminate(network: CostNetwork, upper: int | None) -> _Sweep:
+        seen.append("sweep")
+        return _Sweep(Outcome(1, 1, (0, 1)))
+
+    monkeypatch.setattr(portfolio, "tree_cost", lambda *_: SimpleNamespace(seconds=seconds))
+    monkeypatch.setattr(team.Preparing, "prepare", lambda *_: seen.append("prepare"))
+    dense = [entry for entry in ALL_PROVERS if entry.name in ("dense", "search")]
+    limits = ProofLimits(1 << 20, eliminate=eliminate, swept_cells=3.0)
+    table = CostTable((0, 1), np.array([[3.0, 1.0], [2.0, 5.0]]))
+    tried = Portfolio(CostNetwork((2, 2), (table,)), None, "auto", limits, dense)
+    assert list(portfolio.Opening(tried.team).steps()) == []
+    assert seen[: len(order)] == order
+    assert tried.incumbent.total == 1
+
+
 @pytest.mark.parametrize(
     ("memory", "part", "proved"), [(None, 0, False), ("4GB", 0, False), ("1GB", 0, True), ("1GB", 1, False)]
 )
