@@ -65,11 +65,10 @@ if TYPE_CHECKING:
     from .pipeline.report.report import report
     from .pipeline.results.best_assignments import BestAssignments, RankedAssignment
     from .pipeline.results.bounds import Bounds
-    from .pipeline.results.case_posteriors import CaseMarginals
     from .pipeline.results.dpop_result import DpopMetrics, DpopResult
     from .pipeline.results.labeled_array import LabeledArray
     from .pipeline.results.parameter_slopes import Sensitivity
-    from .pipeline.results.posteriors import Marginals
+    from .pipeline.results.posteriors import CaseMarginals, Marginals
     from .pipeline.results.result import Result
     from .pipeline.results.samples import Samples
     from .pipeline.server.server import serve
@@ -197,10 +196,9 @@ _HOME = {
     "simulation.simulate": "simulate",
     "results.best_assignments": "BestAssignments RankedAssignment",
     "results.bounds": "Bounds",
-    "results.case_posteriors": "CaseMarginals",
     "results.dpop_result": "DpopMetrics DpopResult",
     "results.labeled_array": "LabeledArray",
-    "results.posteriors": "Marginals",
+    "results.posteriors": "CaseMarginals Marginals",
     "results.result": "Result",
     "results.samples": "Samples",
     "results.parameter_slopes": "Sensitivity",

@@ -206,7 +206,7 @@ def planned(prepared: Prepared, rates: Callable[[Semiring], Rates], tree: Tree |
     """
     problem, resources, stored = prepared.problem, prepared.resources, prepared.stored
     if stored:
-        from ..budget.stored_plans import stored_plan
+        from ..budget.rows_fit import stored_plan
 
         prices = Prices(stored_plan(planner_of(prepared, stored["memory_bytes"]), stored))
     elif problem.rows is not None:

@@ -20,10 +20,9 @@ from ..answering.engines.sweep_engine import SweepEngine
 from ..answering.prepared import Prepared
 from ..answering.question import Evidence, Question, question_of
 from ..answering.question_sizes import spare_bytes
-from ..assignments.diverse import DiverseAssignments
 from ..assignments.kept_sweep import kept_notes, kept_options, opened_sweep, prepare_kept
-from ..assignments.ranking import KeptCosts, KeptEnergies, Ranking
-from ..assignments.searched_ranking import RankingPolicy, SearchedRanking
+from ..assignments.ranking import DiverseAssignments, KeptCosts, KeptEnergies, Ranking, RankingPolicy
+from ..assignments.searched_ranking import SearchedRanking
 from ..compiling import counts_compiling
 from ..errors import BudgetError, DeadlineError, ModelError, checks_keywords, public
 from ..formats.read import GivenModel

@@ -24,9 +24,9 @@ from ...tasks.sweeps.sweep import freed_tables, sweep
 from ..answering.question import Question
 from ..errors import BudgetError, ModelError
 from ..machine.resources import Resources
-from ..plans.leaf_messages import LeafMessages, leaf_messages
 from ..plans.planner import Planner
 from ..plans.problem import PlanOptions, Problem
+from ..plans.two_way_steps import LeafMessages, leaf_messages
 from ..queries.beliefs import BeliefRequest
 from ..results.posteriors import Marginals
 from ..trees.costs import tree_cost

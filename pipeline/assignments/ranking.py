@@ -5,13 +5,15 @@ The tables give the exact value of the best completion of a partial assignment, 
 assignments that it needs (Flerova, Marinescu and Dechter, JAIR 2016, "Searching for the M best solutions in graphical
 models"). Each assignment generates others that agree with it down to some step and take the next best state there
 (Lawler 1972). No assignment is generated twice.
+
+Diverse assignments follow another rule: each is the best that differs in many variables from all before it.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import field, replace
 from heapq import heapify, heappop, heappush, nsmallest
 from itertools import count
 from typing import Any, NamedTuple
@@ -22,11 +24,48 @@ from numpy.typing import NDArray
 from ...tasks.rows.memory_account import RowsNoRoomError
 from ...tasks.steps.light_dataclass import dataclass
 from ...tasks.steps.number_limits import EXACT_INTEGER
+from ...tasks.steps.policy import Policy
 from ...tasks.steps.semiring import Semiring
 from ...tasks.steps.step import Step
+from ..errors import BudgetError, InternalError, format_bytes
+from ..formats.global_functions.decomposition import Decomposition
+from ..formats.global_functions.global_kinds import add_diverse
+from ..formats.text.source import Allowance
+from ..models.model import FORBIDDEN, Function, Model
 from ..queries.arithmetic import CostOptimum, EnergyOptimum
 from ..queries.decode import choices
+from ..results.best_assignments import RankedAssignment
 from .kept_sweep import KeptSweep, SweptTables, no_room
+
+
+@dataclass(frozen=True)
+class RankingPolicy(Policy):
+    """The numbers of the best assignments where no sweep is quick.
+
+    Parameters
+    ----------
+    swept_cells, hopeless_cells : float
+        Cells of a sweep in the buckets of a quick order. Above ``swept_cells``, a short search for a tree (up to 5 s)
+        prices the sweep before it is planned, because a better tree can make the sweep fast. Above ``hopeless_cells``
+        no tree makes it fast.
+    swept_seconds : float
+        A sweep that keeps its tables and is predicted to take less is not worth a proof of the optimum before it.
+    patience_seconds : float
+        CPU seconds of a search, where no time was given and nothing else is left to try.
+    optimum_times : float
+        If no sweep fits, a search runs for at least this many times the seconds of the optimum.
+    passed_most : int
+        Assignments in order that are passed over for being too near to those listed, before the network is given
+        constraints: each takes some 0.1 ms, an optimum under constraints at least some tens of milliseconds.
+    """
+
+    swept_cells: float = 2.0**36
+    hopeless_cells: float = 2.0**64
+    swept_seconds: float = 2.0
+    patience_seconds: float = 60.0
+    optimum_times: float = 10.0
+    passed_most: int = 1000
+
 
 # Joint states by their worth, best first, and how many assignments below a step attain what it made.
 
@@ -278,3 +317,114 @@ def _ranks(worth: Array, rank: int) -> tuple[int, int]:
     if not rank:
         return two_best(worth)
     return ranked(worth, rank), ranked(worth, rank + 1) if rank + 1 < len(worth) else -1
+
+
+Assignment = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class DiverseAssignments:
+    """Assignments of a model, each the best of all that differ enough from every one before it.
+
+    Assignments in order are passed over as long as few of them are too near; then the network is given a constraint
+    for each that was listed, a chain of hidden variables that count, and its optimum is found as any other. Either way
+    the next one is the same, but for ties.
+
+    Parameters
+    ----------
+    model : Model
+    least : int
+        In how many of the model's own variables any two differ at least.
+    order : sequence of int
+        Own variables in the order in which constraints count: one in which they are eliminated keeps widths small.
+    memory_bytes : int
+        For the functions of constraints.
+    solve : callable
+        Returns the best assignment of a network with constraints; None if none is possible, or time is over.
+    """
+
+    model: Model
+    least: int
+    order: Sequence[int]
+    memory_bytes: int
+    solve: Callable[[Model], RankedAssignment | None]
+
+    def listed(self, ranked: Iterable[RankedAssignment] | None) -> Iterator[RankedAssignment]:
+        """Yield diverse assignments, chosen from the full ranking if it is available.
+
+        Raises
+        ------
+        BudgetError
+            If a network with constraints fits no way.
+        """
+        chosen: list[RankedAssignment] = []
+        for found in self._found(ranked, chosen):
+            chosen.append(replace(found, rank=len(chosen) + 1))
+            yield chosen[-1]
+
+    def _found(
+        self, ranked: Iterable[RankedAssignment] | None, chosen: Sequence[RankedAssignment]
+    ) -> Iterator[RankedAssignment]:
+        """Yield what is to be chosen next."""
+        if ranked is not None:
+            passed = 0
+            for each in ranked:
+                if not self._is_distant(each.assignment, chosen):
+                    passed += 1
+                    if passed > RankingPolicy.current().passed_most:
+                        break
+                    continue
+                yield each
+            else:
+                return
+        model, constraints = self.model, 0
+        allowance = Allowance(model.name or "the model", self.memory_bytes)
+        while True:
+            try:
+                model = self._constrained(model, [each.assignment for each in chosen[constraints:]], allowance)
+            except BudgetError:
+                needed, allowed = format_bytes(allowance.taken), format_bytes(allowance.memory)
+                raise BudgetError(
+                    f"the distance constraints to {len(chosen):,} assignments need at least {needed} of "
+                    f"memory, allowed {allowed}; give a larger --memory"
+                ) from None
+            constraints = len(chosen)
+            found = self.solve(model)
+            if found is None:
+                return
+            if not self._is_distant(found.assignment, chosen):
+                raise InternalError("an assignment differs in too few variables from an earlier assignment")
+            yield found
+
+    def _is_distant(self, assignment: Assignment, chosen: Sequence[RankedAssignment]) -> bool:
+        """Whether it differs enough from all that were chosen."""
+        return all(
+            sum(one != other for one, other in zip(assignment.values(), each.assignment.values(), strict=True))
+            >= self.least
+            for each in reversed(chosen)
+        )
+
+    def _constrained(self, model: Model, assignments: Sequence[Assignment], allowance: Allowance) -> Model:
+        """Return a network in which all that is too near to some assignments is forbidden, too."""
+        parts = Decomposition([*model.dims], FORBIDDEN, allowance)
+        for assignment in assignments:
+            values = [model.state_index(v, assignment[model.names[v]]) for v in self.order]
+            add_diverse(parts, tuple(self.order), {"values": values, "distance": self.least})
+        functions = parts.functions if model.kind == "cost" else [_zeros(each) for each in parts.functions]
+        return replace(
+            model,
+            kind="cost" if model.kind == "cost" else "markov",
+            names=parts.names(model.names),
+            dims=tuple(parts.dims),
+            states=(*model.states, *[None] * parts.hidden),
+            functions=(*model.functions, *functions),
+            hidden=model.hidden + parts.hidden,
+            projection=None,
+        )
+
+
+def _zeros(costs: Function) -> Function:
+    """Return the potentials that are 0 where costs are forbidden, and 1 elsewhere."""
+    values = (costs.values < FORBIDDEN).astype(np.float64)
+    default = float(costs.default < FORBIDDEN) if costs.rows is not None else 0.0
+    return replace(costs, values=values, default=default)

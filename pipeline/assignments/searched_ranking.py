@@ -20,7 +20,6 @@ from typing import Any, Final
 import numpy as np
 
 from ...tasks.steps.number_limits import CELL_BYTES
-from ...tasks.steps.policy import Policy
 from ..cost_networks.cost_network import CostNetwork, CostTable, States, cost_network
 from ..cost_networks.preparation import PreparedNetwork, prepare
 from ..errors import BudgetError, InternalError, format_bytes
@@ -31,36 +30,6 @@ from ..proofs.provers.branch_and_bound import EverySearch, search_bytes
 from ..proofs.provers.clusters import EveryClusterBounds, is_mesh
 from ..proofs.provers.russian_dolls import RussianDolls, doll_bytes
 from ..queries.arithmetic import CostOptimum, EnergyOptimum
-
-
-@dataclass(frozen=True)
-class RankingPolicy(Policy):
-    """The numbers of the best assignments where no sweep is quick.
-
-    Parameters
-    ----------
-    swept_cells, hopeless_cells : float
-        Cells of a sweep in the buckets of a quick order. Above ``swept_cells``, a short search for a tree (up to 5 s)
-        prices the sweep before it is planned, because a better tree can make the sweep fast. Above ``hopeless_cells``
-        no tree makes it fast.
-    swept_seconds : float
-        A sweep that keeps its tables and is predicted to take less is not worth a proof of the optimum before it.
-    patience_seconds : float
-        CPU seconds of a search, where no time was given and nothing else is left to try.
-    optimum_times : float
-        If no sweep fits, a search runs for at least this many times the seconds of the optimum.
-    passed_most : int
-        Assignments in order that are passed over for being too near to those listed, before the network is given
-        constraints: each takes some 0.1 ms, an optimum under constraints at least some tens of milliseconds.
-    """
-
-    swept_cells: float = 2.0**36
-    hopeless_cells: float = 2.0**64
-    swept_seconds: float = 2.0
-    patience_seconds: float = 60.0
-    optimum_times: float = 10.0
-    passed_most: int = 1000
-
 
 # Clusters of a mesh shift costs before a search for at most this part of its time; 0.1 to 0.6 s on UAI grids.
 _CLUSTERS_SHARE: Final = 0.25

@@ -19,8 +19,7 @@ from ..compiled.compiled import Compiled
 from ..errors import BucketflowError, BudgetError, StoppedError
 from ..models.cases import joined_cases
 from ..options import Options
-from ..results.case_posteriors import CaseMarginals
-from ..results.posteriors import Marginals
+from ..results.posteriors import CaseMarginals, Marginals
 from ..results.result import Result
 from .models import (
     BatchPolicy,

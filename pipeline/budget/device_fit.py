@@ -13,7 +13,7 @@ from ...tasks.steps.ordered_sum import ordered_sum
 from ..errors import BudgetError
 from ..models.query import Fit
 from ..orders.effort import FUNCTION_SECONDS, LEAST_ON_DEVICE, PlanningBudget
-from ..orders.starts import Starts
+from ..orders.forests import Starts
 from ..plans.lower_bounds import Outline, first_plan, least_bytes
 from ..plans.plan import Plan
 from ..plans.planner import Planner

@@ -32,7 +32,7 @@ from ..models.cases import Cases, cases_of
 from ..models.checks import integer
 from ..models.model import Model
 from ..options import Keywords, Options, parse_size
-from ..results.case_posteriors import CaseMarginals
+from ..results.posteriors import CaseMarginals
 from .making import CircuitMethod, CircuitOrigin, made_circuit
 
 Array = NDArray[Any]

@@ -16,9 +16,8 @@ from ...tasks.steps.semiring import SUM_PRODUCT
 from ..answering.prepared import local_order
 from ..errors import BudgetError, ModelError, format_bytes
 from ..gates.circuit import CircuitGraph, CircuitPolicy
-from ..gates.circuit_leaves import CircuitMaker
+from ..gates.circuit_leaves import CircuitMaker, NodeTable, columns, grouped, joined, restricted, united
 from ..gates.gate_store import EDGE_BYTES, GATE_BYTES, NOTHING, GateStore, JoinTooLargeError, TurnOver
-from ..gates.node_tables import NodeTable, columns, grouped, joined, restricted, united
 from ..gates.stored_gates import StoredGates
 from ..gates.traced_circuit import TracedCircuit
 from ..machine.resources import Resources

@@ -15,10 +15,9 @@ from time import thread_time
 from typing import Final
 
 from ...tasks.compiler.compile_limits import compiled_until
-from ..answering.engines.engine import Stop
-from ..answering.engines.race import Racer
+from ..answering.engines.engine import Racer, Stop
 from ..orders.depth_first import loops_are_ready
-from ..orders.order_policy import BOTH_WAYS_STEP_SECONDS
+from ..orders.effort import BOTH_WAYS_STEP_SECONDS
 from ..orders.two_way_search import tree_for_both_ways
 from ..plans.plan import Plan
 from ..plans.planner import Planner

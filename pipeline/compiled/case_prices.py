@@ -17,7 +17,7 @@ from ...tasks.steps.ordered_sum import ordered_sum
 from ...tasks.steps.semiring import SUM_PRODUCT
 from ...tasks.steps.step import Step
 from ..models.cases import Cases
-from ..orders.order_policy import BOTH_WAYS_STEP_SECONDS
+from ..orders.effort import BOTH_WAYS_STEP_SECONDS
 from ..trees.costs import Rates, lowered_work, step_seconds
 
 

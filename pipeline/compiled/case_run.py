@@ -26,7 +26,7 @@ from ..options import Where
 from ..orders.depth_first import sweep_cells
 from ..plans.plan import Plan
 from ..queries.expansion import expanded, loose_log
-from ..results.case_posteriors import CaseMarginals, adjacent, unanswered
+from ..results.posteriors import CaseMarginals, adjacent, unanswered
 from ..runs.pools import DaskPools, serial_pool
 from ..trees.costs import Rates
 from ..trees.tree import Target

@@ -14,8 +14,8 @@ from ..errors import ShortDir, checks_keywords, public
 from ..formats.read import GivenModel
 from ..models.cases import Cases, cases_of
 from ..options import Keywords, Where
-from ..results.case_posteriors import CaseMarginals, adjacent, unanswered
 from ..results.labeled_array import LabeledArray
+from ..results.posteriors import CaseMarginals, adjacent, unanswered
 from .case_run import answer_cases, answered_cases
 from .information import InformedState
 from .state import one_at_a_time

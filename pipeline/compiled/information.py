@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from ..answering.question import Names, asked_of, named_variables
 from ..errors import BudgetError, ModelError
 from ..models.cases import Cases
-from ..results.case_posteriors import CaseMarginals
 from ..results.labeled_array import LabeledArray, labelled
+from ..results.posteriors import CaseMarginals
 from .case_run import answered_cases
 from .compiled_policy import CompiledPolicy
 from .state import CompiledState, one_at_a_time

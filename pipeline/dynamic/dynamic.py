@@ -27,10 +27,9 @@ from ..models.frames import imported_pandas
 from ..models.model import Model
 from ..options import Keywords, Options
 from ..plans.plan import Plan
-from ..results.case_posteriors import CaseMarginals
+from ..results.posteriors import CaseMarginals
 from ..results.samples import labelled_frame
-from .slice_plan import SliceLeaves, SlicePlan, slice_leaves, sums_plan
-from .slice_sums import SliceBeliefs, SliceSums
+from .slice_plan import SliceBeliefs, SliceLeaves, SlicePlan, SliceSums, slice_leaves, sums_plan
 from .slice_template import Factor, SliceTemplate, Suffixes, template_of
 from .walks import (
     ImpossibleError,

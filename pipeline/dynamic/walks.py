@@ -27,8 +27,7 @@ from ..models.model import Model
 from ..plans.plan import Plan
 from ..plans.problem import Problem
 from ..queries.decode import decode
-from .slice_plan import SliceLeaves, planner_of_slice, verify_memory
-from .slice_sums import SliceBeliefs, SliceSums, SumMessage
+from .slice_plan import SliceBeliefs, SliceLeaves, SliceSums, SumMessage, planner_of_slice, verify_memory
 
 _ENERGIES = min_plus("float64")
 

@@ -19,7 +19,7 @@ from ..models.cases import Cases, states_of
 from ..models.findings import finding_vector, likelihood
 from ..models.frames import need_pyarrow
 from ..models.model import Model
-from ..results.case_posteriors import CaseMarginals
+from ..results.posteriors import CaseMarginals
 
 Write = Callable[[CaseMarginals], None]
 

@@ -19,9 +19,8 @@ from ..errors import BudgetError, InternalError, format_bytes
 from ..machine.resources import Resources
 from ..queries.formula import Formula, UnfitError, formula_of, formula_orders, has_mixed_tables
 from .circuit import CircuitGraph, CircuitPolicy, pieces, ranges
-from .circuit_leaves import CircuitMaker, is_constraint
+from .circuit_leaves import CircuitMaker, NodeTable, is_constraint
 from .gate_store import EDGE_BYTES, GATE_BYTES, NOTHING, GateStore
-from .node_tables import NodeTable
 from .stored_gates import STORED_GATE_BYTES, StoredGates, stored_bytes
 
 if TYPE_CHECKING:

@@ -34,8 +34,7 @@ from ..models.checks import integer
 from ..models.model import Model
 from ..options import Keywords, checked_number
 from ..results.remaining_time import Iteration
-from .data_rows import DataRows, group_rows, rows_of
-from .fit_folder import fit_folder, fit_identity
+from .fit_folder import DataRows, fit_folder, fit_identity, group_rows, rows_of
 from .fitted import FittedModel
 from .parameters import Parameters, Tables, parameters_of, weighted_log
 

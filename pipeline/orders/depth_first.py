@@ -10,8 +10,8 @@ from typing import Final
 
 from ...tasks.compiler.code_cache import Patience
 from ...tasks.compiler.compile_limits import CompilerPolicy, NotCompiledError
+from .effort import OrderPolicy
 from .min_fill import MAX_WORK, min_fill_order
-from .order_policy import OrderPolicy
 from .tree_search import UNCOMPILED_CELLS
 
 # Seconds of a search that it is compiled for, and cells of the buckets of the first order that it is loaded for.

@@ -2,12 +2,15 @@
 
 The order's buckets are joined pairwise, a variable being summed out the moment no other table has it; the
 binary tree is rearranged locally; steps are then merged where not writing the table in between is cheaper.
+
+Results that do not depend on rates, the trees and forests of a network, are shared by all searches.
 """
 
 from __future__ import annotations
 
 from bisect import insort
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -16,7 +19,7 @@ import numpy as np
 from ...tasks.steps.axes import bits_of, mask_of
 from ...tasks.steps.light_dataclass import dataclass
 from ..trees.costs import Rates, least_seconds, step_prices
-from ..trees.tree import Sizer, Tree, build_tree
+from ..trees.tree import Sizer, Tree, bucket_tree, build_tree, merged_cliques, sizer_of
 
 if TYPE_CHECKING:
     from .subtree_dp import Binary
@@ -334,3 +337,53 @@ def _binary(forest: Forest, dims: Sequence[int], rates: Rates, itemsize: int) ->
         logs,
         np.array(per),
     )
+
+
+class Starts:
+    """Results of a network's orders that do not depend on rates; searches of one network share them."""
+
+    def __init__(self, dims: Sequence[int], scopes: Sequence[Sequence[int]]) -> None:
+        self.dims: tuple[int, ...] = tuple(dims)
+        self.scopes: tuple[tuple[int, ...], ...] = tuple([tuple(scope) for scope in scopes])
+        self.sizer: Sizer = sizer_of(self.dims)
+        self._buckets: dict[tuple[int, ...], Tree] = {}
+        self._cliques: dict[tuple[int, ...], Tree] = {}
+        self._forests: dict[tuple[int, ...], Forest] = {}
+        self._trees: dict[tuple[int, ...], Tree] = {}
+        self._merged: dict[tuple[tuple[int, ...], Rates, int], Tree] = {}
+
+    @cached_property
+    def units(self) -> FunctionGroups:
+        """Functions that go together."""
+        return group_units(len(self.dims), self.scopes)
+
+    def buckets(self, order: tuple[int, ...]) -> Tree:
+        """Return the tree of an order's buckets."""
+        if order not in self._buckets:
+            self._buckets[order] = bucket_tree(self.dims, self.scopes, order)
+        return self._buckets[order]
+
+    def cliques(self, order: tuple[int, ...]) -> Tree:
+        """Return the tree of an order's maximal cliques."""
+        if order not in self._cliques:
+            self._cliques[order] = merged_cliques(self.buckets(order))
+        return self._cliques[order]
+
+    def pairwise(self, order: tuple[int, ...]) -> Forest:
+        """Return the pairwise forest of an order."""
+        if order not in self._forests:
+            self._forests[order] = pairwise_forest(self.units, self.sizer, len(self.dims), order)
+        return self._forests[order]
+
+    def pairwise_tree(self, order: tuple[int, ...]) -> Tree:
+        """Return the tree of the pairwise forest of an order."""
+        if order not in self._trees:
+            self._trees[order] = forest_tree(self.pairwise(order), self.units, self.dims, self.scopes)
+        return self._trees[order]
+
+    def merged(self, order: tuple[int, ...], rates: Rates, itemsize: int) -> Tree:
+        """Return the same with steps merged where that is cheaper by some rates."""
+        key = order, rates, itemsize
+        if key not in self._merged:
+            self._merged[key] = merge_steps(self.pairwise_tree(order), self.sizer, rates, itemsize)
+        return self._merged[key]

@@ -30,10 +30,8 @@ from ...tasks.compiler.working_time import compiling_seconds, working_seconds
 from ...tasks.steps.light_dataclass import dataclass
 from ..trees.costs import Rates, tree_cost
 from ..trees.tree import Tree
-from .effort import FUNCTION_SECONDS, PlanningBudget
-from .forests import Forest, Rearranger, forest_tree, merge_steps, split_steps
-from .order_policy import KEPT_TREES, OrderPolicy
-from .starts import Starts
+from .effort import FUNCTION_SECONDS, KEPT_TREES, OrderPolicy, PlanningBudget
+from .forests import Forest, Rearranger, Starts, forest_tree, merge_steps, split_steps
 from .tried_orders import SECONDS_PER_WORK, OrderName, OrderPool, checked_order, checked_rule, first_order
 
 # Automatic planning spends this fraction of the predicted run time, and the larger fraction of runs up to this many

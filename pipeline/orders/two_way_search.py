@@ -12,10 +12,8 @@ from ..trees.costs import Rates, tree_cost, two_way_seconds
 from ..trees.rewrites import split_stars
 from ..trees.tree import Tree
 from .depth_first import loops_are_ready
-from .effort import FUNCTION_SECONDS, TABLE_SECONDS, PlanningBudget
-from .forests import forest_tree, split_steps
-from .order_policy import BOTH_WAYS_STEP_SECONDS, KEPT_TREES, OrderPolicy
-from .starts import Starts
+from .effort import BOTH_WAYS_STEP_SECONDS, FUNCTION_SECONDS, KEPT_TREES, TABLE_SECONDS, OrderPolicy, PlanningBudget
+from .forests import Starts, forest_tree, split_steps
 from .tree_search import HOPELESS_SECONDS, MOST_SAVED, SMALL_SECONDS, Check, TreeSearch
 
 # Propagations whose loops are predicted to take less, and sweep few cells, are planned without the compiled search.

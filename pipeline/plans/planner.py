@@ -14,8 +14,8 @@ from ...tasks.steps.light_dataclass import dataclass
 from ...tasks.steps.lowering import SMALL_CELLS
 from ..errors import BudgetError, format_bytes, format_count
 from ..orders.effort import OUTLINE_SECONDS, TABLE_SECONDS, PlanningBudget
+from ..orders.forests import Starts
 from ..orders.last_variables import trees_with_last
-from ..orders.starts import Starts
 from ..orders.tree_search import HOPELESS_SECONDS, LONGEST_PLANNING, Check, TreeSearch
 from ..trees.costs import Rates, tree_cost
 from ..trees.rewrites import with_joined_inputs, with_last_steps

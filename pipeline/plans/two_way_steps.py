@@ -6,11 +6,14 @@ the node's other children, and reduced to the scope of each child:
     down[c] = Σ_{joined \\ scope(c)}  down[parent] ⊗ ∏_{siblings s} up[s]
 
 so that ``up[c] ⊗ down[c]`` is the belief of a table's scope (Shafer and Shenoy 1990). No clique is stored.
+
+For a message to a leaf, both sweeps exclude the leaf itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import cached_property
 from math import inf, prod
 from typing import Any
 
@@ -19,7 +22,7 @@ from ...tasks.steps.light_dataclass import dataclass
 from ...tasks.steps.lowering import SMALL_CELLS
 from ...tasks.steps.step import Step, make_step
 from ..trees.layouts import choose_layouts
-from ..trees.tree import Tree, elimination_order
+from ..trees.tree import Target, Tree, elimination_order
 from .problem import Problem
 
 # How the tables of a plan are numbered: nodes of the tree first, then what comes from above each, then the rest.
@@ -254,3 +257,55 @@ class StepBuilder:
         """Return the number of another result."""
         self._made += 1
         return self.number.result(self._made - 1)
+
+
+Axes = tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class LeafMessages:
+    """The steps of both sweeps.
+
+    Parameters
+    ----------
+    tree : Tree
+    layouts : tuple of tuple of int
+        Axis order of every node's table.
+    up, back : tuple of Step
+    results : dict of tuple of int to int
+        The table of the belief of each target.
+    leaving : dict of int to (int, tuple of int) or None
+        For some leaves, the table of the message from all other leaves, and its axes: the leaf's axes that occur in
+        another table. None for a leaf that nothing is joined to.
+    """
+
+    tree: Tree
+    layouts: tuple[Axes, ...]
+    up: tuple[Step, ...]
+    back: tuple[Step, ...]
+    results: Mapping[Target, int]
+    leaving: Mapping[int, tuple[int, Axes] | None]
+
+    @cached_property
+    def steps(self) -> tuple[Step, ...]:
+        """All steps."""
+        return (*self.up, *self.back)
+
+    def root(self, node: int) -> int:
+        """Return the root above a node, itself if there is none."""
+        while self.tree.parent[node] >= 0:
+            node = self.tree.parent[node]
+        return node
+
+
+def leaf_messages(tree: Tree, problem: Problem, ends: Sequence[int]) -> LeafMessages:
+    """Lower both sweeps, with the beliefs of a problem's targets and the messages to some leaves."""
+    layouts = table_layouts(tree)
+    builder = StepBuilder(tree, layouts, problem)
+    up = tuple([builder.forward(node) for node in tree.schedule])
+    back = tuple(builder.backward(choose_readings(tree, problem.targets or ()), ends=frozenset(ends)))
+    leaving: dict[int, tuple[int, Axes] | None] = {}
+    for end in ends:
+        tables = builder.above[end]
+        leaving[end] = (tables[0], builder.axes[tables[0]]) if tables else None
+    return LeafMessages(tree, layouts, up, back, builder.results, leaving)

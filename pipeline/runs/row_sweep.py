@@ -29,8 +29,7 @@ from ...tasks.sweeps.program import Program
 from ...tasks.sweeps.sweep import freed_tables
 from ..queries.decode import decode, entry
 from .pools import open_tables
-from .row_boxes import BoxedStep, refusal
-from .row_ledger import RowsOnDisk
+from .row_ledger import BoxedStep, RowsOnDisk, refusal
 from .run import Run
 
 # Tables that stay in memory take at most 1 / this together, and each at most 1 / this.

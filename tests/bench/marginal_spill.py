@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.table import Table
 
 import bucketflow
-from bucketflow.pipeline.answering import propagate as propagation
+from bucketflow.pipeline.answering import running as propagation
 from bucketflow.pipeline.errors import format_bytes
 
 NETWORKS = (

@@ -14,8 +14,7 @@ from ...errors import ModelError
 from ...machine.resources import Resources
 from ...options import Method, Options, ProofOptions
 from ...preprocessing.preprocess import Network, fixed_value
-from ...queries.outer_variables import PROJECTED
-from ..question import Question
+from ..question import PROJECTED, Question
 from ..question_sizes import rounded
 from ..run_folder import RunFolder
 from ..running import Answer, Progress

@@ -19,9 +19,8 @@ from ...errors import BudgetError
 from ...results.proof import Tried
 from ..question_sizes import spare_bytes
 from ..running import Answer
-from .engine import ClosingEngine, Engine, Stop, TurnEnded
+from .engine import ClosingEngine, Engine, Racer, Stop, TurnEnded
 from .engine_options import SWEEP, EnginePrice, Strategy
-from .race import Racer
 from .request import QueryRequest, method_of
 from .turn_account import Move, TurnAccount
 

@@ -24,9 +24,9 @@ from ....storage.files import refuse_links
 from ....storage.spec import ChunkLostError, DiskFullError, Receipt, TableSpec
 from ....tasks.rows.host import HOST
 from ....tasks.rows.numpy_rows import comparable
-from ...cost_networks.compaction import KeptValues
 from ...cost_networks.cost_network import CostNetwork, CostTable, Restore, States
 from ...cost_networks.elimination import Best
+from ...cost_networks.preparation import KeptValues
 
 # The identity of layers on disk, as bytes: the network, its preparation, and the pruning value.
 

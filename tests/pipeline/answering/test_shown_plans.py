@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 import bucketflow
 from bucketflow.cluster.pool import ThreadPool
-from bucketflow.pipeline.answering import placement, propagate
+from bucketflow.pipeline.answering import placement, running
 from bucketflow.pipeline.answering import prepared as prepared_questions
 from bucketflow.pipeline.answering.prepared import prepare
 from bucketflow.pipeline.answering.question import question_of
@@ -84,7 +84,7 @@ def test_parts_for_workers_are_those_that_are_shown(monkeypatch: pytest.MonkeyPa
     in_force(PlanningPolicy, part_seconds=0.0)
     in_force(PlanningPolicy, start_seconds=0.0)
     ran: list[Any] = []
-    monkeypatch.setattr(propagate, "sweep_parts", lambda run: (ran.append(run.plan.parts), sweep_parts(run))[1])
+    monkeypatch.setattr(running, "sweep_parts", lambda run: (ran.append(run.plan.parts), sweep_parts(run))[1])
     shown = prepare(question_of(model, "marginals"), Resources(Options(workers=2)))
     found = bucketflow.marginals(model, workers=2)
     assert shown.plan is not None

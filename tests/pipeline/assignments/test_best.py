@@ -20,7 +20,8 @@ import bucketflow
 from bucketflow import BudgetError, Model, ModelError, best
 from bucketflow.pipeline.answering.question import question_of
 from bucketflow.pipeline.assignments import searched_ranking
-from bucketflow.pipeline.assignments.searched_ranking import RankingPolicy, SearchedRanking
+from bucketflow.pipeline.assignments.ranking import RankingPolicy
+from bucketflow.pipeline.assignments.searched_ranking import SearchedRanking
 from bucketflow.pipeline.cli.main import main
 from bucketflow.pipeline.cost_networks.preparation import prepare
 from bucketflow.pipeline.proofs.prover_policy import ProverPolicy

@@ -17,7 +17,7 @@ from click.testing import CliRunner
 
 import bucketflow
 from bucketflow import BudgetError, Model, ModelError, best
-from bucketflow.pipeline.assignments.searched_ranking import RankingPolicy
+from bucketflow.pipeline.assignments.ranking import RankingPolicy
 from bucketflow.pipeline.cli.main import main
 from bucketflow.pipeline.formats.text import source
 from bucketflow.pipeline.results.best_assignments import RankedAssignment

@@ -12,10 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bucketflow import load
-from bucketflow.pipeline.cost_networks.compaction import compact
 from bucketflow.pipeline.cost_networks.cost_network import CostNetwork, CostTable, cost_network
 from bucketflow.pipeline.cost_networks.elimination import eliminate, replace
-from bucketflow.pipeline.cost_networks.preparation import PreparedNetwork, prepare
+from bucketflow.pipeline.cost_networks.preparation import PreparedNetwork, compact, prepare
 from bucketflow.pipeline.cost_networks.reparametrisation import ShiftLimits, shift
 from bucketflow.pipeline.cost_networks.working_network import NetworkProblem, problem_of, tables_of
 from bucketflow.pipeline.preprocessing.preprocess import reduce_model

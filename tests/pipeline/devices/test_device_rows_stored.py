@@ -20,7 +20,7 @@ import bucketflow
 from bucketflow import Model
 from bucketflow.cluster.pool import in_a_row
 from bucketflow.pipeline.budget.budget_policy import BudgetPolicy
-from bucketflow.pipeline.runs import row_boxes
+from bucketflow.pipeline.runs import row_ledger
 from bucketflow.storage.spec import ChunkLostError, Receipt, TableSpec
 from bucketflow.tasks.boxes import device_stores, row_box
 from bucketflow.tasks.boxes.box_policy import BoxPolicy
@@ -179,7 +179,7 @@ def test_a_stopped_run_goes_on_with_and_without_the_device(
         folder = tmp_path / f"{gpus}"
         calls.clear()
         with monkeypatch.context() as patch:
-            patch.setattr(row_boxes, "row_box_phases", stops)
+            patch.setattr(row_ledger, "row_box_phases", stops)
             with pytest.raises(bucketflow.StoppedError):
                 stored(model, workdir=folder)
         before = {path: path.stat().st_mtime_ns for path in folder.rglob("c.*")}
@@ -212,7 +212,7 @@ def test_a_run_that_is_stopped_in_any_phase_goes_on(
             yield
 
     with monkeypatch.context() as patch:
-        patch.setattr(row_boxes, "row_box_phases", stops)
+        patch.setattr(row_ledger, "row_box_phases", stops)
         with pytest.raises(bucketflow.StoppedError):
             stored(model, workdir=tmp_path)
     free = sum(block.nbytes for block in device_stores.BUFFERS._free)
@@ -276,7 +276,7 @@ def test_what_a_box_needs_is_read_before_it_is_joined(
     monkeypatch.setattr(row_box._Box, "begun", noted_begun)
     monkeypatch.setattr(row_box._Box, "made", noted_made)
     monkeypatch.setattr(device_stores, "read_chunk", noted_read)
-    monkeypatch.setattr(row_boxes, "row_box_phases", lambda *args: in_a_row(row_box_phases, *args))
+    monkeypatch.setattr(row_ledger, "row_box_phases", lambda *args: in_a_row(row_box_phases, *args))
     model = ring(60, groups=4)
     assert stored(model).value == bucketflow.solve(model, representation="rows").value
     assert ahead[0] > 10
@@ -346,7 +346,7 @@ def test_boxes_travel_to_workers_without_what_is_on_the_device(place: Any, monke
         assert {r.key for r in run_row_box(boxes, *rest)} == {r.key for r in receipts}
         return receipts
 
-    monkeypatch.setattr(row_boxes, "row_box_phases", twice)
+    monkeypatch.setattr(row_ledger, "row_box_phases", twice)
     model = ring(60, groups=4)
     assert stored(model).value == bucketflow.solve(model, representation="rows").value
 

@@ -18,7 +18,7 @@ from bucketflow import Model, ModelError
 from bucketflow.pipeline.cli.main import main
 from bucketflow.pipeline.compiled.compiled_policy import CompiledPolicy
 from bucketflow.pipeline.compiled.expected_counts import expected_counts, with_tables
-from bucketflow.pipeline.learning.data_rows import rows_of
+from bucketflow.pipeline.learning.fit_folder import rows_of
 
 DIMS = {"a": 2, "b": 3, "c": 2, "d": 2, "e": 3}
 PARENTS = {"a": "", "b": "a", "c": "a", "d": "cb", "e": "d"}

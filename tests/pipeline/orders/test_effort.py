@@ -20,8 +20,7 @@ from bucketflow.pipeline.budget.fit import fitted
 from bucketflow.pipeline.errors import BudgetError, format_bytes, format_count
 from bucketflow.pipeline.formats.read import load
 from bucketflow.pipeline.orders import min_fill
-from bucketflow.pipeline.orders.effort import LEAST, SHARE, PlanningBudget
-from bucketflow.pipeline.orders.order_policy import OrderPolicy
+from bucketflow.pipeline.orders.effort import LEAST, SHARE, OrderPolicy, PlanningBudget
 from bucketflow.pipeline.orders.tree_search import TreeSearch
 from bucketflow.pipeline.orders.two_way_search import tree_for_both_ways
 from bucketflow.pipeline.plans.plan import Plan

@@ -14,12 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bucketflow.pipeline.errors import BudgetError, ModelError
-from bucketflow.pipeline.orders import depth_first, min_fill, tree_search
-from bucketflow.pipeline.orders import starts as starts_module
-from bucketflow.pipeline.orders.forests import Rearranger, group_units, pairwise_forest
+from bucketflow.pipeline.orders import depth_first, forests, min_fill, tree_search
+from bucketflow.pipeline.orders.effort import OrderPolicy
+from bucketflow.pipeline.orders.forests import Rearranger, Starts, group_units, pairwise_forest
 from bucketflow.pipeline.orders.min_fill import min_fill_order, primal_graph
-from bucketflow.pipeline.orders.order_policy import OrderPolicy
-from bucketflow.pipeline.orders.starts import Starts
 from bucketflow.pipeline.orders.tree_search import TreeSearch
 from bucketflow.pipeline.orders.tried_orders import search_order
 from bucketflow.pipeline.plans import two_way_steps
@@ -189,7 +187,7 @@ def test_what_no_search_helps_is_refused_before_it_is_searched_or_lowered(monkey
     monkeypatch.setattr(tree_search, "Rearranger", never)
     monkeypatch.setattr(two_way_steps, "make_step", never)
     with monkeypatch.context() as patch:
-        patch.setattr(starts_module, "pairwise_forest", never)
+        patch.setattr(forests, "pairwise_forest", never)
         with pytest.raises(BudgetError, match=r"would sweep .*e\+57 cells"):
             next(Planner(problem, PlanOptions(memory_bytes=10**9), Rates()).plans())
     # whoever asks for a search gets it
@@ -200,13 +198,13 @@ def test_what_no_search_helps_is_refused_before_it_is_searched_or_lowered(monkey
 def test_searches_by_other_rates_share_what_orders_give(monkeypatch: pytest.MonkeyPatch) -> None:
     dims, scopes = (3,) * 64, grid(8)
     made: list[tuple[int, ...]] = []
-    original = starts_module.pairwise_forest
+    original = forests.pairwise_forest
 
     def counted(*args):
         made.append(args[3])
         return original(*args)
 
-    monkeypatch.setattr(starts_module, "pairwise_forest", counted)
+    monkeypatch.setattr(forests, "pairwise_forest", counted)
     starts = Starts(dims, scopes)
     for rates in (Rates(1e5, 1e5, 1e5), Rates(1e5, 8e5, 1e6), Rates(1e6, 1e6, 1e5)):
         shared = TreeSearch(dims, scopes, rates=rates, longest=0.1).trees(starts=starts)
@@ -225,7 +223,7 @@ def test_an_order_is_searched_without_a_tree(monkeypatch, in_force: InForce):
         raise AssertionError("an order is all that was asked for")
 
     for name in ("bucket_tree", "merged_cliques", "pairwise_forest"):
-        monkeypatch.setattr(starts_module, name, never)
+        monkeypatch.setattr(forests, name, never)
     monkeypatch.setattr(tree_search, "tree_cost", never)
     in_force(OrderPolicy, compiled_seconds=0.0)
     dims, scopes = (3,) * 81, grid(9)

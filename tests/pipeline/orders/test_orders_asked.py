@@ -12,7 +12,7 @@ import pytest
 import bucketflow
 from bucketflow import BudgetError, ModelError
 from bucketflow.pipeline.orders import tried_orders
-from bucketflow.pipeline.orders.order_policy import OrderPolicy
+from bucketflow.pipeline.orders.effort import OrderPolicy
 from bucketflow.pipeline.orders.tree_search import TreeName, TreeSearch
 from bucketflow.pipeline.orders.tried_orders import OrderName, checked_rule, first_order
 from bucketflow.pipeline.orders.two_way_search import tree_for_both_ways

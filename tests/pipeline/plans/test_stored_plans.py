@@ -10,7 +10,7 @@ import pytest
 from bucketflow.pipeline.answering.prepared import planner_of, prepare
 from bucketflow.pipeline.answering.question import Question, question_of
 from bucketflow.pipeline.budget.budget_policy import BudgetPolicy
-from bucketflow.pipeline.budget.stored_plans import plan_record, stored_plan
+from bucketflow.pipeline.budget.rows_fit import plan_record, stored_plan
 from bucketflow.pipeline.errors import IncompatibleRunError
 from bucketflow.pipeline.machine.resources import Resources
 from bucketflow.pipeline.options import Options

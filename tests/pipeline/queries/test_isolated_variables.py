@@ -13,7 +13,7 @@ import bucketflow as bf
 from bucketflow import Model
 from bucketflow.pipeline.answering.question import question_of
 from bucketflow.pipeline.gates.circuit_leaves import CircuitLeaves
-from bucketflow.pipeline.orders import starts, tree_search
+from bucketflow.pipeline.orders import forests, tree_search
 from bucketflow.pipeline.orders.tree_search import TreeSearch
 from bucketflow.pipeline.preprocessing.preprocess import reduce_model
 from bucketflow.pipeline.preprocessing.preprocessing_policy import PreprocessingPolicy
@@ -114,7 +114,7 @@ def test_no_forest_is_built_if_that_takes_longer_than_the_run(monkeypatch: pytes
 
     for name in ("OrderPool", "Rearranger", "forest_tree"):
         monkeypatch.setattr(tree_search, name, never)
-    monkeypatch.setattr(starts, "forest_tree", never)
+    monkeypatch.setattr(forests, "forest_tree", never)
     ladder = [(i, j) for i in range(4000) for j in (i + 1 + i % 2, i + 2) if j < 4000]
     tree = TreeSearch((2,) * 4000, ladder).cheapest()
     assert max(map(len, tree.joined)) == 3

@@ -14,9 +14,8 @@ from bucketflow import Model
 from bucketflow.cluster.pool import SerialPool
 from bucketflow.pipeline.answering.engines.strategy_policy import POLICY, StrategyPolicy, TurnLengths
 from bucketflow.pipeline.answering.prepared import prepare
-from bucketflow.pipeline.answering.propagate import propagate
 from bucketflow.pipeline.answering.question import question_of
-from bucketflow.pipeline.answering.running import run_of
+from bucketflow.pipeline.answering.running import propagate, run_of
 from bucketflow.pipeline.machine.resources import Resources
 from bucketflow.pipeline.options import Options
 from bucketflow.pipeline.runs.parts import sweep_parts

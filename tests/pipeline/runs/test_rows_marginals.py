@@ -12,7 +12,7 @@ from hypothesis import given
 import bucketflow
 from bucketflow import Model
 from bucketflow.pipeline.budget.budget_policy import BudgetPolicy
-from bucketflow.pipeline.runs import row_boxes as row_steps
+from bucketflow.pipeline.runs import row_ledger as row_steps
 from bucketflow.pipeline.runs import row_sweep as row_tables
 from bucketflow.storage import ledger
 from bucketflow.tasks.rows import scaled_rows

@@ -13,7 +13,7 @@ import zarr
 
 from bucketflow import Model
 from bucketflow.pipeline.errors import BudgetError
-from bucketflow.pipeline.runs import row_boxes as row_steps
+from bucketflow.pipeline.runs import row_ledger as row_steps
 from bucketflow.pipeline.runs import row_sweep as row_tables
 from bucketflow.storage import ledger
 from bucketflow.tasks.boxes.box_policy import BoxPolicy

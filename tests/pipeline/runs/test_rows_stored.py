@@ -22,7 +22,6 @@ from bucketflow.pipeline.cli.main import main
 from bucketflow.pipeline.cli.show_run import run_facts
 from bucketflow.pipeline.errors import BudgetError, format_bytes
 from bucketflow.pipeline.models.function import Function
-from bucketflow.pipeline.runs import row_boxes as row_steps
 from bucketflow.pipeline.runs import row_ledger as rows_on_disk
 from bucketflow.pipeline.runs.row_ledger import Split, counted_boxes, sample_of_rows, split
 from bucketflow.pipeline.runs.row_sweep import RowTables
@@ -63,7 +62,7 @@ def done(monkeypatch: pytest.MonkeyPatch) -> list[Task]:
         found.append((boxes.name, path))
         return receipts
 
-    monkeypatch.setattr(row_steps, "run_row_box", run)
+    monkeypatch.setattr(rows_on_disk, "run_row_box", run)
     return found
 
 
@@ -141,7 +140,7 @@ def test_inspect_counts_the_boxes_that_are_open(done: list[Task], tmp_path: Path
 @pytest.fixture(params=[True, False], ids=["runs that meet", "runs that follow"])
 def cut(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, in_force: InForce) -> None:
     """All steps are done in boxes, each cut twice, by variables that are summed out or not; all tables are rows."""
-    complete = row_steps.BoxedStep.complete
+    complete = rows_on_disk.BoxedStep.complete
 
     def cut_first(step: Any) -> None:
         for _ in range(2):
@@ -159,8 +158,8 @@ def cut(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, in_forc
         return Split(chosen, (ranges.get(chosen, (0, 0))[0] + 1,))
 
     in_force(BoxPolicy, memory_first=False)
-    monkeypatch.setattr(row_steps.BoxedStep, "complete", cut_first)
-    monkeypatch.setattr(row_steps, "split", last)
+    monkeypatch.setattr(rows_on_disk.BoxedStep, "complete", cut_first)
+    monkeypatch.setattr(rows_on_disk, "split", last)
     in_force(RowPolicy, small_cells=0, cells_of_a_row=0, array_share=0.0)
 
 
@@ -226,24 +225,24 @@ def files(folder: Path) -> dict[Path, int]:
 
 def stop_after_five(done: list[Task], monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the sixth box be interrupted."""
-    counted = row_steps.run_row_box
+    counted = rows_on_disk.run_row_box
 
     def stops(*args: Any) -> Any:
         if len(done) == 5:
             raise KeyboardInterrupt
         return counted(*args)
 
-    monkeypatch.setattr(row_steps, "run_row_box", stops)
+    monkeypatch.setattr(rows_on_disk, "run_row_box", stops)
 
 
 def test_finished_boxes_survive_a_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, done: list[Task]) -> None:
-    model, counted = ring(60, groups=4), row_steps.run_row_box
+    model, counted = ring(60, groups=4), rows_on_disk.run_row_box
     stop_after_five(done, monkeypatch)
     with pytest.raises(bucketflow.StoppedError, match="stopped; continue with"):
         stored(model, workdir=tmp_path / "run")
     before, finished = files(tmp_path), [*done]
     done.clear()
-    monkeypatch.setattr(row_steps, "run_row_box", counted)
+    monkeypatch.setattr(rows_on_disk, "run_row_box", counted)
     found = stored(model, workdir=tmp_path / "run")
     assert found.value == bucketflow.solve(model, representation="rows").value
     assert before
@@ -256,11 +255,11 @@ def test_boxes_of_a_table_that_was_cut_otherwise_before_do_not_count(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, done: list[Task]
 ) -> None:
     """A table that was deleted and made again, until the run was killed."""
-    model, counted = ring(60, groups=4), row_steps.run_row_box
+    model, counted = ring(60, groups=4), rows_on_disk.run_row_box
     stop_after_five(done, monkeypatch)
     with pytest.raises(bucketflow.StoppedError):
         stored(model, workdir=tmp_path / "run")
-    monkeypatch.setattr(row_steps, "run_row_box", counted)
+    monkeypatch.setattr(rows_on_disk, "run_row_box", counted)
     tables = tmp_path / "run" / "tables"
     name = next(name for name, path in reversed(done) if path)
     first = ledger.load(tables)[name, ()]
@@ -323,7 +322,7 @@ def test_a_box_that_is_repaired_takes_what_is_left(tmp_path: Path, monkeypatch: 
         return run_row_box(boxes, *rest)
 
     monkeypatch.setattr(rows_on_disk.RowsOnDisk, "account", more_is_known)
-    monkeypatch.setattr(row_steps, "run_row_box", run)
+    monkeypatch.setattr(rows_on_disk, "run_row_box", run)
     again = stored(model, workdir=tmp_path / "run", memory=1_500_000)
     assert seen
     assert again.value == first.value
@@ -342,7 +341,7 @@ def test_a_box_that_was_done_is_not_done_again(tmp_path: Path, monkeypatch: pyte
         calls.append(args)
         return receipts
 
-    monkeypatch.setattr(row_steps, "run_row_box", twice)
+    monkeypatch.setattr(rows_on_disk, "run_row_box", twice)
     model = ring(60, groups=4)
     assert stored(model, workdir=tmp_path / "run").value == bucketflow.solve(model, representation="rows").value
     assert calls
@@ -370,7 +369,7 @@ def test_chunks_that_are_made_again_are_as_long_as_those_that_are_there(
             calls.append(run.name)
         return receipts
 
-    monkeypatch.setattr(row_steps, "run_row_box", repaired)
+    monkeypatch.setattr(rows_on_disk, "run_row_box", repaired)
     model = ring(60, groups=4)
     assert stored(model, workdir=tmp_path / "run").value == bucketflow.solve(model, representation="rows").value
     assert calls
@@ -512,7 +511,7 @@ def test_what_does_not_fit_is_refused_with_both_numbers(monkeypatch: pytest.Monk
         pytest.raises(BudgetError, match=r"sparse tables on disk need .* MB, .* allowed 600 kB"),
     ):
         stored(model)
-    monkeypatch.setattr(row_steps, "split", lambda *_, **__: None)
+    monkeypatch.setattr(rows_on_disk, "split", lambda *_, **__: None)
     with pytest.raises(BudgetError, match=r"a box of sparse tables needs .* kB, allowed .* kB"):
         stored(model)
 

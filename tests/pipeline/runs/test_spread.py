@@ -14,7 +14,7 @@ import bucketflow
 from bucketflow import Model
 from bucketflow.cluster.dask_pool import DaskPool
 from bucketflow.cluster.pool import SerialPool
-from bucketflow.pipeline.answering import placement, propagate
+from bucketflow.pipeline.answering import placement, running
 from bucketflow.pipeline.compiled.compiled import compile_model
 from bucketflow.pipeline.models.model import Function
 from bucketflow.pipeline.plans.plan import Plan
@@ -148,7 +148,7 @@ def test_marginals_of_a_cluster_are_those_of_one_process(
     monkeypatch.setattr(placement, "TASK_SECONDS", 1e-4)
     in_force(PlanningPolicy, part_seconds=0.0)
     in_force(PlanningPolicy, start_seconds=0.0)
-    monkeypatch.setattr(propagate, "sweep_parts", lambda *args: runs.append(1) or sweep_parts(*args))
+    monkeypatch.setattr(running, "sweep_parts", lambda *args: runs.append(1) or sweep_parts(*args))
     seen = []
     found = bucketflow.marginals(model, client=client, progress=lambda done, planned: seen.append((done, planned)))
     assert runs == [1]
