@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
@@ -42,6 +43,9 @@ def warm(portable: bool) -> None:
 
     Modules are compiled too, where they are. The code of loops is kept in the folder $BUCKETFLOW_CACHE, by default in
     the user's cache directory; folders that others may write to are not used.
+
+    If this machine has a GPU, its kernels are compiled too, except kernels that depend on the sizes of tables. CuPy
+    keeps their code in its own folder.
 
     Loops are compiled for this machine's processor. With --portable they are also compiled for every processor that has
     the instructions of x86-64-v3 (Intel Haswell, AMD Zen and later).
@@ -102,6 +106,7 @@ def warm_jobs() -> Iterator[tuple[str, Callable[[], Any]]]:
 
     Each job can run by itself in any process.
     """
+    from ...cluster.gpus import is_asleep
     from ...tasks.compiler.numba_parts import unknown_numba
     from ..api.bound import bound
     from ..api.solve import solve
@@ -127,6 +132,42 @@ def warm_jobs() -> Iterator[tuple[str, Callable[[], Any]]]:
         yield "compiled models", _compiled
         yield "threads", _threads
         yield "reads", _reads
+    if is_asleep() or "cupy" in sys.modules:
+        yield "kernels of GPUs", _kernels
+
+
+def _kernels() -> None:
+    """Compile the kernels of a GPU that no model decides: of propagations, draws, decoding and joins of rows.
+
+    The kernels of joins of dense tables depend on the sizes of the tables.
+    """
+    import numpy as np
+
+    from ...cluster.connect import ClusterError
+    from ...cluster.gpus import count_gpus
+    from ...tasks.gpu.decoding import decode_kernel
+    from ...tasks.gpu.gather import gather_kernel
+    from ...tasks.gpu.kernels import compile_together
+    from ...tasks.gpu.messages.propagation import propagation_kernels
+    from ...tasks.gpu.small_steps import small_kernel
+    from ...tasks.rows.device import join_kernels
+    from ...tasks.steps.semiring import LOG_SUM, SUM_PRODUCT, min_plus, mod_sum_product
+    from ...tasks.sweeps.device_walks import walk_kernels
+
+    try:
+        count_gpus("all")
+    except ClusterError:
+        return  # CuPy is there, and no device that it can use
+    costs, residues = [*map(min_plus, _DTYPES)], mod_sum_product(LARGEST_INT32)
+    kernels = [
+        each for law in ("sum_product", "min_plus") for group in (1, 2) for each in propagation_kernels(law, group)
+    ]
+    kernels += [each for dtype in ("int16", "int32") for each in walk_kernels(np.dtype(dtype))]
+    kernels += [gather_kernel(nbytes) for nbytes in (2, 4, 8)]
+    kernels += [*map(decode_kernel, costs), *map(small_kernel, (*costs, residues))]
+    for semiring in (*costs, SUM_PRODUCT, LOG_SUM, residues):
+        kernels += join_kernels(1, semiring)
+    compile_together(kernels)
 
 
 def _modules() -> None:

@@ -11,14 +11,24 @@ from collections.abc import Iterator
 from importlib.util import cache_from_source
 from pathlib import Path
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
 import bucketflow
+from bucketflow.cluster import gpus
+from bucketflow.cluster.connect import ClusterError
 from bucketflow.pipeline.cli import calibrate
 from bucketflow.pipeline.cli.main import main
 from bucketflow.tasks.compiler import code_cache
 from bucketflow.tasks.compiler.code_cache import is_compiled
+from bucketflow.tasks.gpu import kernels
+from bucketflow.tasks.gpu.decoding import decode_kernel
+from bucketflow.tasks.gpu.kernels import Kernel
+from bucketflow.tasks.gpu.messages.propagation import propagation_kernels
+from bucketflow.tasks.rows.device import join_kernels
+from bucketflow.tasks.steps.semiring import min_plus
+from bucketflow.tasks.sweeps.device_walks import walk_kernels
 
 ROOT = Path(bucketflow.__file__).parent
 
@@ -135,3 +145,24 @@ def test_nothing_is_compiled_ahead_where_code_cannot_be_kept(tmp_path: Path, mon
     assert f"everybody may write to {tmp_path / 'machine-code'}" in run.stderr
     assert "cannot be written to" in run.stderr
     assert not run.stdout
+
+
+@pytest.mark.parametrize("usable", [True, False])
+def test_kernels_that_no_model_decides_are_compiled_ahead(usable: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Afterwards, compiled models, draws, decoding and joins of rows with keys of one word find their kernels."""
+    compiled: list[Kernel] = []
+
+    def count_gpus(_: str) -> int:
+        if not usable:
+            raise ClusterError("--gpus needs an NVIDIA GPU, and this process finds none")
+        return 1
+
+    monkeypatch.setattr(gpus, "is_asleep", lambda: True)
+    monkeypatch.setattr(gpus, "count_gpus", count_gpus)
+    monkeypatch.setattr(kernels, "compile_together", compiled.extend)
+    dict(calibrate.warm_jobs())["kernels of GPUs"]()
+    wanted = [*propagation_kernels("sum_product"), *propagation_kernels("sum_product", 5)]
+    wanted += [*walk_kernels(np.dtype("int16")), decode_kernel(min_plus("int32")), *join_kernels(1, min_plus("int64"))]
+    assert ({each.code for each in wanted} <= {each.code for each in compiled}) == usable
+    monkeypatch.setattr(gpus, "is_asleep", lambda: False)
+    assert "kernels of GPUs" not in dict(calibrate.warm_jobs())
