@@ -90,11 +90,15 @@ class CostNetwork:
         """Scopes of the tables."""
         return tuple(table.scope for table in self.tables)
 
-    @property
+    @cached_property
     def least(self) -> int:
         """A total that none is below: the sum of the tables' least entries that are allowed."""
-        least = [float(table.costs.min(initial=math.inf)) for table in self.tables]
-        return self.constant + int(math.fsum(cost for cost in least if cost < math.inf))
+        if not self.tables:
+            return self.constant
+        sizes = np.array([table.costs.size for table in self.tables], np.intp)
+        entries = np.concatenate([table.costs.reshape(-1) for table in self.tables])
+        least = np.minimum.reduceat(entries, np.cumsum(sizes) - sizes)
+        return self.constant + int(math.fsum(least[least < math.inf]))
 
     @cached_property
     def totals(self) -> Totals:

@@ -119,8 +119,9 @@ class FunctionStore:
             self.scopes[f], self.tables[f] = scope, costs
             for v in scope:
                 self.around[v][f] = None
-        if (least := costs.min()) == costs.max() < math.inf:
-            self.constant += float(least)
+        # most functions differ in two of their entries
+        if costs.item(0) == costs.item(-1) < math.inf and costs.min() == costs.max():
+            self.constant += costs.item(0)
             self.drop(f)
         return scope
 
@@ -314,4 +315,4 @@ class _Eliminating(FunctionStore):
             self.drop(f)
         best = joined.argmin(axis=-1)
         self.take_out(x, scope, best)
-        return self.add(scope, joined.min(axis=-1))
+        return self.add(scope, np.minimum.reduce(joined, axis=-1))

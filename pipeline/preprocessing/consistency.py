@@ -7,7 +7,7 @@ Exact for every query: a removed value has infinite cost or probability 0 for an
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -96,8 +96,9 @@ class _Supports:
         """Yield the functions that may exclude a state now: not those that support every state of whole domains."""
         narrow = {v for v, states in enumerate(self.domains) if len(states) < self.model.dims[v]}
         functions, dims = self.model.functions, self.model.dims
+        supporting = _supporting(self.possible) if self.model.kind == "cost" else frozenset()
         for f in self.possible:
-            needless = self.model.kind != "cost" and functions[f].supported
+            needless = f in supporting if self.model.kind == "cost" else functions[f].supported
             if not needless or not narrow.isdisjoint(functions[f].scope):
                 yield f
         for f, rows in self.excluded.items():
@@ -133,6 +134,24 @@ class _Supports:
             return _states_not_excluded(self.excluded[f], domains)
         possible = self.possible[f]
         return _row_support(possible.rows, domains) if possible.mask is None else _dense_support(possible.mask, domains)
+
+
+def _supporting(possible: Mapping[int, Possible]) -> frozenset[int]:
+    """Return the small functions by masks that allow every state of each of their variables."""
+    by_shape: dict[tuple[int, ...], list[int]] = defaultdict(list)
+    most_cells = PreprocessingPolicy.current().group_cells
+    for f, own in possible.items():
+        if own.mask is not None and own.mask.ndim and own.mask.size <= most_cells:
+            by_shape[own.mask.shape].append(f)
+    found: list[int] = []
+    for shape, functions in by_shape.items():
+        masks, axes = np.array([possible[f].mask for f in functions]), range(1, len(shape) + 1)
+        every = np.ones(len(functions), np.bool_)
+        for axis in axes:
+            occurs = np.logical_or.reduce(masks, axis=tuple([other for other in axes if other != axis]))
+            every &= occurs.all(axis=1)
+        found += np.array(functions)[every].tolist()
+    return frozenset(found)
 
 
 def _not_all_allowed(model: Model, functions: Sequence[int]) -> Sequence[int]:

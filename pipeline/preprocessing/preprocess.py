@@ -12,6 +12,7 @@ from collections import defaultdict, deque
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
+from itertools import chain
 from math import prod
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -364,23 +365,25 @@ def absorb(scopes: Mapping[int, tuple[int, ...]]) -> tuple[Leaf, ...]:
     scopes : mapping
         Function → non-empty scope, ascending.
     """
-    hosts: dict[int, list[frozenset[int]]] = defaultdict(list)
     members: dict[tuple[int, ...], list[int]] = defaultdict(list)
-    longest = max(map(len, scopes.values()), default=0)
-    for f, scope in sorted(scopes.items(), key=lambda item: (-len(item[1]), item[0])):
-        host = scope
-        if scope not in members:
-            key = frozenset(scope)
-            near: list[frozenset[int]] = []
-            if len(scope) < longest:
-                near = hosts[min(scope, key=lambda v: len(hosts[v]))]
-            if containing := [h for h in near if key <= h]:
-                least = min(containing, key=lambda h: (len(h), sorted(h)))
-                host = tuple(sorted(least))
-            else:
-                for v in scope:
-                    hosts[v].append(key)
-        members[host].append(f)
+    for f, scope in scopes.items():
+        members[scope].append(f)
+    # the last update of a variable is by one of its longest scopes
+    longest: dict[int, int] = {}
+    for scope in sorted(members, key=len):
+        longest.update(dict.fromkeys(scope, len(scope)))
+    inside = [scope for scope in members if len(scope) < min(map(longest.__getitem__, scope))]
+    if inside:
+        hosts: dict[int, list[tuple[int, ...]]] = defaultdict(list)
+        of_some = frozenset(chain.from_iterable(inside))
+        for scope in members:
+            for v in of_some.intersection(scope):
+                hosts[v].append(scope)
+        for scope in sorted(inside, key=len, reverse=True):
+            own, near = frozenset(scope), min((hosts[v] for v in scope), key=len)
+            containing = [host for host in near if host in members and own < frozenset(host)]
+            if containing:
+                members[min(containing, key=lambda host: (len(host), host))] += members.pop(scope)
     leaves = [Leaf(scope, tuple(sorted(functions))) for scope, functions in members.items()]
     return tuple(sorted(leaves, key=lambda leaf: leaf.functions[0]))
 

@@ -6,7 +6,7 @@ was removed has an infinite unary cost.
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -160,7 +160,8 @@ def fold_contained(flat: Flat) -> Flags:
     sizes, lengths = np.diff(flat.cells).tolist(), arities.tolist()
     scope, edges = flat.scope.tolist(), flat.edges.tolist()
     scopes = {f: tuple(sorted(scope[edges[f] : edges[f + 1]])) for f in candidates.tolist()}
-    around = [frozenset(group) for group in _split(flat.function[flat.incident], flat.around)]
+    begins, near = flat.around.tolist(), flat.function[flat.incident]
+    around = {x: frozenset(near[begins[x] : begins[x + 1]].tolist()) for x in set(chain.from_iterable(scopes.values()))}
     twins: dict[tuple[int, ...], list[int]] = {}
     for f, own in scopes.items():
         twins.setdefault(own, []).append(f)
@@ -174,11 +175,6 @@ def fold_contained(flat: Flat) -> Flags:
             left[f] = False
             _add_table(flat, f, min(hosts, key=lambda g: (sizes[g], g)))
     return left
-
-
-def _split(values: Integers, begins: Integers) -> list[list[int]]:
-    listed, starts = values.tolist(), begins.tolist()
-    return [listed[a:b] for a, b in pairwise(starts)]
 
 
 def _add_table(flat: Flat, f: int, host: int) -> None:

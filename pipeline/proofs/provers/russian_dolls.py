@@ -46,27 +46,41 @@ def separated(network: CostNetwork) -> tuple[list[Costs], list[CostTable], int] 
         return None
     unary, tables, soft, most = [np.zeros(d) for d in network.dims], [], 0, 0.0
     n_tables = sum(len(scope) > 1 for scope in network.scopes)
+    projected: list[Costs] = [np.zeros(1)]
     for table in network.tables:
-        found = np.empty(sum(table.costs.shape))
-        if separate(np.ascontiguousarray(table.costs).reshape(-1), np.array(table.costs.shape), found):
-            rest = np.where(np.isfinite(table.costs), 0.0, np.inf)
+        shape = table.costs.shape
+        found = np.empty(sum(shape))
+        if separate(np.ascontiguousarray(table.costs).reshape(-1), np.array(shape), found):
+            rest = np.where(table.costs < np.inf, 0.0, np.inf)
         else:
             soft += 1
             rest, found = _projected(table.costs)
             most += float(rest[np.isfinite(rest)].max(initial=0.0))
-        most += len(table.scope) * float(np.abs(found[np.isfinite(found)]).max(initial=0.0))
         # Russian dolls are only fast if most functions forbid
-        if soft > policy.dolls_soft_share * n_tables or most > _MOST:
+        if soft > policy.dolls_soft_share * n_tables:
             return None
-        for x, own in zip(table.scope, np.split(found, np.cumsum(table.costs.shape)[:-1]), strict=True):
-            unary[x] += own
+        start = 0
+        for x, d in zip(table.scope, shape, strict=True):
+            unary[x] += found[start : start + d]
+            start += d
+            projected.append(found)
         if len(table.scope) == 1:
             unary[table.scope[0]] += rest
         else:
             tables.append(CostTable(table.scope, rest))
+    if most + _greatest(projected) > _MOST:
+        return None
     least = [float(costs.min()) if np.isfinite(costs).any() else 0.0 for costs in unary]
     unary = [costs - low for costs, low in zip(unary, least, strict=True)]
     return unary, tables, network.constant + int(math.fsum(least))
+
+
+def _greatest(parts: list[Costs]) -> float:
+    """Return the sum of the greatest finite magnitudes of some arrays."""
+    sizes = np.array([len(part) for part in parts], np.intp)
+    entries = np.abs(np.concatenate(parts))
+    entries[entries == np.inf] = 0.0
+    return math.fsum(np.maximum.reduceat(entries, np.cumsum(sizes) - sizes))
 
 
 def _projected(costs: Costs) -> tuple[Costs, Costs]:
@@ -104,13 +118,15 @@ def laid_out(unary: list[Costs], tables: list[CostTable], order: Sequence[int]) 
     costs = integers(np.concatenate([unary[v] for v in order]))
     rows: list[list[tuple[int, int]]] = [[] for _ in costs]
     functions: list[list[tuple[tuple[int, ...], tuple[int, ...], int]]] = [[] for _ in order]
-    entries, size, changes, saved = [np.zeros(1, dtype=np.int64)], 1, 1, 1
+    entries, size, changes, saved = [np.zeros(1)], 1, 1, 1
     for table in tables:
-        axes = sorted(range(len(table.scope)), key=lambda axis: place[table.scope[axis]])
-        scope, own = tuple(place[table.scope[axis]] for axis in axes), integers(table.costs.transpose(axes))
+        axes = sorted(range(len(table.scope)), key=[place[v] for v in table.scope].__getitem__)
+        scope, own = tuple([place[table.scope[axis]] for axis in axes]), table.costs.transpose(axes)
         if own.ndim == 2:
-            for a in np.flatnonzero(own.any(axis=1)).tolist():
-                rows[first[scope[0]] + a].append((scope[1], size + a * own.shape[1]))
+            costly: list[bool] = np.logical_or.reduce(own, axis=1).tolist()
+            for a, some in enumerate(costly):
+                if some:
+                    rows[first[scope[0]] + a].append((scope[1], size + a * own.shape[1]))
         else:
             strides = tuple(np.cumprod(own.shape[:0:-1])[::-1].tolist())
             # a function becomes unary once all but its last variable are decided
@@ -129,7 +145,7 @@ def laid_out(unary: list[Costs], tables: list[CostTable], order: Sequence[int]) 
         wide=_begins(map(len, functions)),
         function=_records([*numbers, (len(axes_of), 0, 0)], 3),
         axes=_records(axes_of, 2),
-        entries=np.concatenate(entries),
+        entries=integers(np.concatenate(entries)),
         doll=np.zeros(n + 1, dtype=np.int64),
         costs=costs.copy(),
         least=np.minimum.reduceat(costs, first[:-1]),

@@ -239,3 +239,19 @@ def test_what_is_remembered_goes_with_its_model(model: Model) -> None:
     gone, copy = ref(copy), model
     gc.collect()
     assert gone() is None
+
+
+@pytest.mark.parametrize("evidence", [{}, {0: 1}])
+def test_only_functions_of_costs_that_may_exclude_a_state_are_looked_at(
+    monkeypatch: pytest.MonkeyPatch, evidence: dict[int, int]
+) -> None:
+    """Functions whose entries allow every state are read once a state of their variables is excluded, not before."""
+    differ = np.where(np.eye(3, dtype=bool), 9, 0)
+    functions = [Function((v, v + 1), differ.copy()) for v in range(3)]
+    model = Model("cost", tuple("abcd"), (3, 3, 3, 3), (None,) * 4, tuple(functions), top=9)
+    looked: list[int] = []
+    support = consistency._dense_support
+    monkeypatch.setattr(consistency, "_dense_support", lambda *given: (looked.append(1), support(*given))[1])
+    network = reduce_model(model, "optimum", evidence)
+    assert [len(states) for states in network.domains] == ([1, 2, 3, 3] if evidence else [3, 3, 3, 3])
+    assert bool(looked) == bool(evidence)
