@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import pytest
@@ -214,8 +215,11 @@ class Values:
         vars(self).update(zip(NAMES, values, strict=True))
 
 
-ALL = [(states, Values(tuple(own[s] for own, s in zip(VALUES, states, strict=True))))
-       for states in itertools.product(*(range(len(own)) for own in VALUES))]  # fmt: skip
+@cache
+def assignments() -> list[tuple[tuple[int, ...], Values]]:
+    """All states of the variables of HEAD, with the values of the states."""
+    every = itertools.product(*(range(len(own)) for own in VALUES))
+    return [(states, Values(tuple(own[s] for own, s in zip(VALUES, states, strict=True)))) for states in every]
 
 
 @pytest.mark.parametrize("constraint", HOLDS)
@@ -224,11 +228,13 @@ def test_constraints_allow_what_they_say(read: Read, constraint: str, cells: int
     with FormatPolicy.using(global_table_cells=cells):
         model = read(f"{HEAD}constraint {constraint} :: domain;\nsolve satisfy;\n", "a.fzn")
     assert model.own_names == NAMES
-    tried = ALL[:: 29 if cells == 1 else 7]
+    tried = assignments()[:: 29 if cells == 1 else 7]
     wanted = {states: bool(HOLDS[constraint](values)) for states, values in tried}
     assert {states: model.cost(states) is not None for states in wanted} == wanted
     if cells == 1:
-        assert bucketflow.solve(model, "count").value == sum(bool(HOLDS[constraint](values)) for _, values in ALL)
+        assert bucketflow.solve(model, "count").value == sum(
+            bool(HOLDS[constraint](values)) for _, values in assignments()
+        )
 
 
 def test_every_kind_is_tested() -> None:
@@ -259,7 +265,7 @@ def test_a_variable_that_a_sum_defines_is_the_value(read: Read, goal: str, domai
         HEAD + GOAL.format(domain, own) + "constraint int_lt(b,a);\nsolve :: int_search(X,first_fail) " + goal + " o;\n"
     )
     model = read(text, "a.fzn")
-    totals = [own * (4 - 2 * v.a + 3 * v.c) for _, v in ALL if v.b < v.a]
+    totals = [own * (4 - 2 * v.a + 3 * v.c) for _, v in assignments() if v.b < v.a]
     inside = {"int": totals, "-3..6": range(-3, 7), "-9..99": range(-9, 100), "{1,3}": (1, 3)}[domain]
     totals = [t for t in totals if t in inside]
     found = bucketflow.solve(model)
@@ -280,7 +286,7 @@ def test_objectives_that_are_no_sums(read: Read) -> None:
     assert best("-3", "minimize b") == -1
     assert best("0", "minimize 7") == 7
     equal = HEAD + "var int: o = d;\nvar int: n = 4;\nvar bool: s = true;\nsolve maximize o;\n"
-    assert bucketflow.solve(read(equal, "a.fzn"), "count").value == len(ALL)
+    assert bucketflow.solve(read(equal, "a.fzn"), "count").value == len(assignments())
     assert bucketflow.solve(read(equal, "a.fzn")).value == 3
 
 
