@@ -58,6 +58,7 @@ REGISTER_KERNELS = {
     "int32": ("int", "__viaddmin_s32(a[i], b[j], acc[i][j])", 1),
     "float32": ("float", "min(a[i] + b[j], acc[i][j])", 1),
     "float64": ("double", "a[i] + b[j] < acc[i][j] ? a[i] + b[j] : acc[i][j]", 1),
+    "sum": ("double", "acc[i][j] + a[i] * b[j]", 1),
 }
 
 
@@ -84,9 +85,9 @@ def copy_rate() -> float:
 
 
 def register_rate(dtype: str) -> float:
-    """Tropical cells per second in registers only."""
+    """Cells per second in registers only, without matrix units."""
     kind, work, lanes = REGISTER_KERNELS[dtype]
-    tall = 4 if dtype == "float64" else 8  # as many warps as have their sums in registers
+    tall = 4 if kind == "double" else 8  # as many warps as have their sums in registers
     kernel = cp.RawKernel(REGISTERS.format(type=kind, work=work, tall=tall), "registers")
     out, rounds, blocks = cp.zeros(1, np.float64), 4096, processors() * 16
     time = seconds(lambda: kernel((blocks,), (128,), (out, np.int32(rounds))))

@@ -79,10 +79,11 @@ KEPT_STATES = {"myciel5_4": 4}
 
 @dataclass(frozen=True)
 class Ceilings:
-    """Bytes and cells of each kind in a second."""
+    """Bytes and cells of each kind in a second; cells of joins, which matrix units cannot compute."""
 
     copy: float
     cells: dict[str, float]
+    joined: dict[str, float]
 
     def floor(self, plan: Plan, step: Any, dtype: str) -> float:
         """Return what no execution of one step can beat."""
@@ -161,7 +162,7 @@ def measured_ceilings() -> Ceilings:
     import gpu
 
     rates = {dtype: gpu.register_rate(dtype) for dtype in gpu.REGISTER_KERNELS}
-    return Ceilings(gpu.copy_rate(), {**rates, "sum": gpu.matmul_rate(), "int64": rates["float64"] / 2})
+    return Ceilings(gpu.copy_rate(), {**rates, "sum": gpu.matmul_rate(), "int64": rates["float64"] / 2}, rates)
 
 
 @contextmanager

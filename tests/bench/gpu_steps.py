@@ -3,8 +3,8 @@
 Steps are drawn by family: two to 64 inputs, domains of 2 to 44 states alone and mixed, axes of every input in an order
 of their own, inputs without most of the axes, and outputs whose innermost axis is short. The floor of a step is the
 larger of its cells over the arithmetic rate and its bytes over the copy rate, both measured in the same run. It counts
-one operation for each cell, so a step of many inputs cannot reach it. The second floor counts the operations of the
-best known join tree of the step instead of its cells.
+one operation for each cell, and sums of products at the rate of matrix units, so a step of many inputs cannot reach it.
+The second floor of a step that is no product counts the operations of its best known join tree, without matrix units.
 
 A line for each family says how many times its floors a step takes, in geometric mean and at most, and how many steps
 were predicted within a factor of two. Below are the slowest steps, by which passes they run, and their axes; with
@@ -230,8 +230,10 @@ def main() -> None:
     for (seed, name), each in steps.items():
         found = []
         for dtype, step in each:
-            rate, copied = ceilings.cells[dtype], moved_bytes(step.lowered) / ceilings.copy
-            floors = [max(count / rate, copied) for count in (step.lowered.cells, tree_operations(step.lowered))]
+            copied, lowered = moved_bytes(step.lowered) / ceilings.copy, step.lowered
+            plain = lowered.cells / ceilings.cells[dtype]
+            tree = plain if lowered.product is not None else tree_operations(lowered) / ceilings.joined[dtype]
+            floors = max(plain, copied), max(tree, copied)
             seconds, measure = next(ready)
             found.append(Timed(dtype, step, measure(in_turn=chosen.in_turn), *floors, seconds))
         print_family(name, found, chosen.shown, ceilings.copy if chosen.passes else None)

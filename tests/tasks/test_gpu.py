@@ -279,7 +279,7 @@ def test_copies_in_another_order(dtype: str, far: bool) -> None:
             axes = [Axis(n, strides[v], int(np.prod(sizes[v + 1 :]))) for v, n in enumerate(sizes)]
             reorder = reorder_tiles(axes, table.itemsize)
             assert reorder is not None
-            step = device_step_of(1, [ReorderPass((0,), -1, reorder)], [])
+            step = device_step_of(1, [ReorderPass((0,), -1, reorder)], [], [1.0])
             with DevicePolicy.using(far_cells=1 if far else DevicePolicy.current().far_cells):
                 copy = gpu.DeviceRun(step, semiring, table.size)([cupy.asarray(table.reshape(-1))]).get()
             np.testing.assert_array_equal(copy.reshape(sizes), table.transpose(np.argsort(order)))

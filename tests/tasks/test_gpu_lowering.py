@@ -17,7 +17,6 @@ from bucketflow.tasks.gpu.tiling.brick_layout import Brick, BrickSlice
 from bucketflow.tasks.gpu.tiling.buckets import GROUPS, STATES, TABLE_BYTES, TURNS, Bucket, BucketJoin, one_launch
 from bucketflow.tasks.gpu.tiling.device_lowering import device_step
 from bucketflow.tasks.gpu.tiling.pass_prices import passes_seconds
-from bucketflow.tasks.gpu.tiling.pass_prices import step_seconds as graph_seconds
 from bucketflow.tasks.gpu.tiling.passes import (
     BrickPass,
     BucketPass,
@@ -525,16 +524,13 @@ def test_independent_joins_run_concurrently() -> None:
     step = device_step_of(8, passes, [100] * 6, [1.0] * 7)
     assert step.passes == (*(passes[i] for i in (0, 1, 3, 4, 2, 5)), passes[6])
     assert step.waits == ((), (), (), (), (0, 1), (2, 3), (4, 5))
-    one = passes_seconds(passes[:1], [100] * 8, step.temporaries, 100, MIN_PLUS)
-    assert graph_seconds(step, [100] * 8, 100, MIN_PLUS) == pytest.approx(3 * one)
 
 
 def test_passes_wait_for_memory_only_if_it_is_free_when_they_can_begin() -> None:
     """The tables of a chain take turns. A table that is made late may lie where one of a short chain was."""
     chain = device_step_of(2, [join_pass(k, k + 1, k + 2) for k in range(5)], [100] * 5, [1.0] * 5)
     assert chain.workspace_cells < 3 * 256
-    one = passes_seconds(chain.passes[:1], [100] * 2, chain.temporaries, 100, MIN_PLUS)
-    assert graph_seconds(chain, [100] * 2, 100, MIN_PLUS) == pytest.approx(5 * one)
+    assert all(k - 1 in before for k, before in enumerate(chain.waits) if k)
     # the second chain has used its first table when the long pass of the first chain ends
     passes = [join_pass(0, 1, 4), join_pass(2, 3, 5), join_pass(5, 3, 6), join_pass(4, 1, 7), join_pass(6, 7, -1)]
     step = device_step_of(4, passes, [100] * 4, [9.0, 1.0, 1.0, 1.0, 1.0])

@@ -20,7 +20,7 @@ from ...steps.semiring import Semiring
 from .brick_cells import lanes
 from .brick_layout import BRICK_WORD_BYTES, Brick, BrickSlice, held_blocks
 from .device_limits import NOMINAL
-from .passes import BrickPass, BucketPass, DeviceStep, JoinPass, Pass, ProductPass, ReorderPass, StreamPass
+from .passes import BrickPass, BucketPass, JoinPass, Pass, ProductPass, ReorderPass, StreamPass
 from .product_tiles import product_seconds
 from .streams import VECTOR_BYTES, Axis, Stream
 from .tiling_policy import FAR_BYTES, LAUNCH_SECONDS
@@ -120,22 +120,6 @@ def passes_seconds(
     """
     cells = [*input_cells, *temporaries, out_cells]
     return sum([pass_seconds(each, cells, semiring) for each in passes])
-
-
-def step_seconds(step: DeviceStep, input_cells: Sequence[int], out_cells: int, semiring: Semiring) -> float:
-    """Predict the seconds of a step whose independent passes run concurrently: of its longest chain of passes.
-
-    Parameters
-    ----------
-    step : DeviceStep
-    input_cells : sequence of int
-    out_cells : int
-    semiring : Semiring
-    """
-    cells, ends = [*input_cells, *step.temporaries, out_cells], list[float]()
-    for each, before in zip(step.passes, step.waits, strict=True):
-        ends.append(max([ends[i] for i in before], default=0.0) + pass_seconds(each, cells, semiring))
-    return max(ends, default=0.0)
 
 
 def pass_seconds(each: Pass, cells: Sequence[int], semiring: Semiring) -> float:
