@@ -32,9 +32,6 @@ from .numpy_rows import product
 from .ordering import Ranges, gathered, union, within
 from .relation import Dense, Relation, Table, from_dense, on_host, restricted, to_dense
 
-# Arrays are multiplied before a join reads them up to one cell for this number of rows, as small ones always are.
-_ROWS_OF_A_CELL: Final = 16
-
 Array = NDArray[Any]
 
 
@@ -166,14 +163,13 @@ class Representation:
         """Multiply small arrays of the host with each other: a join reads every input for each of its rows."""
         groups: list[tuple[Keys, list[Dense]]] = []
         others: list[Table] = []
-        most = max(MERGED_CELLS, max(map(len, tables)) // _ROWS_OF_A_CELL)
         for table in sorted(tables, key=len, reverse=True):
-            if not isinstance(table, Dense) or len(table) > most or is_device(table.values):
+            if not isinstance(table, Dense) or len(table) > MERGED_CELLS or is_device(table.values):
                 others.append(table)
                 continue
             for i, (keys, members) in enumerate(groups):
                 both = self.keys(tuple(dict.fromkeys((*keys.variables, *table.keys.variables))))
-                if prod(both.dims) <= most:
+                if prod(both.dims) <= MERGED_CELLS:
                     groups[i] = both, [*members, table]
                     break
             else:

@@ -33,8 +33,6 @@ from .row_backend import backend_of
 # Rows that are only multiplied with arrays, and summed in their order: this many fit in the memory of one sorted
 # row.
 _ROWS_IN_PLACE: Final = 4
-# Sorting a row takes as long as looking up this number of keys.
-_SORTING_ROWS: Final = 3
 
 
 def _ignored(_: int) -> None:
@@ -377,7 +375,7 @@ def _likeness(table: Relation, relations: Sequence[Relation], scope: Keys) -> tu
     rows = len(table)
     for other in relations:
         if other is not table and not order_holds(other.keys, layout(other.keys, shared(table.keys, other.keys))):
-            rows += _SORTING_ROWS * len(other)
+            rows += len(other)
     begins = not {*scope.varying[:1]}.isdisjoint(table.keys.fields)
     return len(leading(table.keys, scope)), begins, -rows
 

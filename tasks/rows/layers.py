@@ -307,7 +307,7 @@ def _advanced(
 
 def _pieces(layer: Layer, start: int, stop: int, count: int, room: int, threads: int) -> list[_Piece]:
     """Cut the rows that are left into pieces that cannot overflow; a single one goes on where its room ended."""
-    shared = RowPolicy.current().shared_cells
+    shared = RowPolicy.current().shared_rows
     threads = min(threads, (stop - start) * layer.d // shared)
     if threads > 1:
         size = (room - count) // threads

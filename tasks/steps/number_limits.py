@@ -1,14 +1,15 @@
 """Limits of the types of numbers, and the roundings that follow from them. Pure. None of them is tuned."""
 
+import sys
 from typing import Final
 
 CELL_BYTES: Final = 8
 """Bytes of a cell: a float64 or an int64."""
-EXACT_INTEGER: Final = 1 << 53
+EXACT_INTEGER: Final = 1 << sys.float_info.mant_dig
 """Floats hold every integer up to this one."""
 LARGEST_INT32: Final = 2**31 - 1
 """Also the largest prime of 31 bits."""
-LARGEST_DECIMALS: Final = 18
+LARGEST_DECIMALS: Final = len(str(1 << 63)) - 1
 """Every number of this many decimal digits fits in 64 bits."""
 LARGEST_DECIMAL: Final = 10**LARGEST_DECIMALS
 FAR_INTEGER: Final = 1 << 62
@@ -21,7 +22,7 @@ LEAST_FACTOR: Final = 1e-290
 """Products of positive floats below this one may have lost their last bits."""
 SAME_SHARE: Final = 1e-9
 """Floats that differ by at most this share come from the same number: sums of many terms round by less."""
-OUTWARD_SHARE: Final = 2.0**-50
+OUTWARD_SHARE: Final = 4 * sys.float_info.epsilon
 """Moves a float that a few operations rounded safely to one side."""
 HASH_FACTOR: Final = 0x5851F42D4C957F2D
 """Multiplier of a linear congruential generator of 64 bits (Knuth's MMIX)."""

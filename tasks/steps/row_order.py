@@ -33,15 +33,12 @@ _GATHER_NS, _COPY_NS = 1.2, 5.0
 """Nanoseconds of a cell: gathered by the loops, or copied in another order before or after them."""
 
 _NEAR_NS, _FAR_NS, _FAR_CELLS = 4.0, 14.0, 1 << 19
-_LINE_CELLS, _PAGE_CELLS, _CACHED_LINES = 8, 1 << 12, 1 << 13
+_LINE_CELLS, _CACHED_LINES = 8, 1 << 13
 """Additional nanoseconds if every cell needs a cache line that is evicted before its other cells are read: from the
-next level of the cache, and from memory if the table has at least this many cells. They are reduced for parts of a row
-that lie pages apart in memory.
-"""
+next level of the cache, and from memory if the table has at least this many cells."""
 
-_TURN_SHARE, _TURN_GAIN = 16, 0.75
-"""The output is put in order after the loops if it has at most one in this many cells of the step, and if the
-predicted time falls to this share."""
+_TURN_SHARE: Final = 16
+"""The output is put in order after the loops only if it has at most one in this many cells of the step."""
 
 _SHORTEST_ROW: Final = 8
 
@@ -67,7 +64,7 @@ class OutputTurn:
 
 def ordered(axes: Axes, largest: int) -> tuple[Axes, int, OutputTurn | None, Group | None]:
     """Choose axes, the cells of a row that is summed later, the output's turn and the row: the output's own order,
-    if no other takes far less.
+    if no other order is predicted to take less.
     """
     kept, summed = _keep_last(axes, largest)
     cost, row = _choose_row(kept, largest)
@@ -81,7 +78,7 @@ def ordered(axes: Axes, largest: int) -> tuple[Axes, int, OutputTurn | None, Gro
         other, summed = _keep_last(other, largest)
         other_cost, row = _choose_row(other, largest)
         other_cost += _COPY_NS * size_of(axes, range(axes.eliminated, len(axes.sizes))) * summed / axes.cells
-        if other_cost < _TURN_GAIN * cost:
+        if other_cost < cost:
             found, cost = (other, summed, later, row), other_cost
     return found
 
@@ -266,11 +263,9 @@ class RowReading:
                 if stride < _LINE_CELLS or lines > _CACHED_LINES:
                     break
                 lines *= axes.sizes[axis]
-        if lines > _CACHED_LINES:
-            return _NEAR_NS if self.cells[i] < _FAR_CELLS else _FAR_NS
-        if self.cells[i] < _FAR_CELLS:
+        if lines <= _CACHED_LINES:
             return 0.0
-        return _NEAR_NS if any(stride > _PAGE_CELLS for stride in strides[start:]) else 0.0
+        return _NEAR_NS if self.cells[i] < _FAR_CELLS else _FAR_NS
 
 
 def role_of(axes: Axes, strides: Sequence[int], row: Group) -> str:

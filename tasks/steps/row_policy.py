@@ -32,7 +32,7 @@ class RowPolicy(Policy):
         Rows of a block, which stay in the second-level cache.
     plain_cells : int
         Layers of more expanded rows are not run in NumPy, which takes this long:
-    shared_rows, shared_cells : int
+    shared_rows : int
         A thread sorts or expands at least this number of rows.
     device_rows : int
         Tables with fewer rows together, or joins with fewer at a time, are joined on the host: a join on a device takes
@@ -57,7 +57,6 @@ class RowPolicy(Policy):
     block_rows: int = 1 << 14
     plain_cells: int = 1 << 17
     shared_rows: int = 1 << 15
-    shared_cells: int = 1 << 16
     device_rows: int = 1 << 14
     device_shared_joins: int = 1 << 29
     device_spare_rows: int = 1 << 20

@@ -13,14 +13,12 @@ class SweepPolicy(Policy):
     Parameters
     ----------
     joint_states : int
-        Up to this number of joint states is compared at once.
+        Up to this number of joint states is compared, or drawn from, at once; of more, some variables come first.
     joined_cells : int
         Variables are eliminated first if the join that this takes has at most this number of cells; larger tables stay
         on the device.
     drawn_cells : int
         Larger tables are not made to draw from them: 40 MB with the arrays that are derived from it.
-    drawn_states : int
-        Joint states that are drawn from at once for each draw; of more, some variables are drawn first.
     rows_a_draw : int
         One table serves all draws if it has at most this number of rows for each draw.
     walked_draws : int
@@ -50,7 +48,6 @@ class SweepPolicy(Policy):
     joint_states: int = 1 << 11
     joined_cells: int = 1 << 16
     drawn_cells: int = 1 << 20
-    drawn_states: int = 1 << 12
     rows_a_draw: int = 2
     walked_draws: int = 1 << 16
     drawn_cells_there: int = 1 << 27

@@ -117,7 +117,7 @@ def draw_step(
         if above * below <= min(cells, policy.rows_a_draw * draws * below):
             _from_table(read, given, left, sizes, states, uniform, draws)
             return
-        few = min(policy.drawn_states, cells)
+        few = min(policy.joint_states, cells)
         if below <= few or len(left) == 1:
             _from_batches(read, given, left, sizes, states, uniform, draws, max(cells // below, 1))
             return

@@ -98,7 +98,7 @@ def check(rows: Rows, layer: Layer, upper: float, most: int, spare: int | None =
 @pytest.fixture
 def small_shares(in_force: InForce) -> None:
     """Let threads share even a few rows."""
-    in_force(RowPolicy, shared_rows=4, shared_cells=4)
+    in_force(RowPolicy, shared_rows=4)
 
 
 def check_result(rows: Rows, layer: Layer, upper: float, most: int, found: Any) -> None:

@@ -14,6 +14,7 @@ from functools import cache, lru_cache
 from itertools import combinations, islice
 from typing import Final
 
+from ...steps.axes import Sizes
 from ...steps.light_dataclass import dataclass
 from .brick_cells import BrickShape, Parts, count
 from .brick_layout import Brick, kind, lay_out, taken_cells, with_partial
@@ -24,7 +25,6 @@ from .pass_axes import (
     MAX_INPUTS,
     Group,
     axis_masks,
-    cells_by_mask,
     join_cells,
     join_groups,
     merge_smallest,
@@ -96,7 +96,7 @@ def brick_groups(axes: Sequence[Axis], shape: BrickShape, most: int, loads: floa
         Inputs of each group, the smallest join first; None if more than ``most`` would be left.
     """
     sizes = [axis.size for axis in axes]
-    masks, price, cells_of = axis_masks(axes, len(axes[0].strides)), _prices(shape), cells_by_mask(sizes)
+    masks, price, cells_of = axis_masks(axes, len(axes[0].strides)), _prices(shape), Sizes(sizes).__getitem__
     of_cell = loads * count(shape.columns + shape.rows + shape.inner + shape.outer) / math.prod(sizes)
 
     @cache

@@ -7,10 +7,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
+from ...steps.axes import Sizes
 from ...steps.light_dataclass import dataclass
 from ...steps.number_limits import LARGEST_INT32
 from .device_limits import NOMINAL
-from .pass_axes import Group, axis_masks, cells_by_mask, fused, merge_smallest, row_major
+from .pass_axes import Group, axis_masks, fused, merge_smallest, row_major
 from .streams import LINE_CELLS, THREADS, VECTOR_BYTES, Axis, divisor
 from .tiling_policy import SMALL_RATIO, TilingPolicy
 
@@ -256,7 +257,7 @@ def _groups(
         by_mask.setdefault(mask | (lanes if any(axis.strides[t] for axis in vector) else 0), []).append(t)
     # a join pays if it reads few values beside the cells of the launch: each saves reads of shared memory
     worth = math.prod(sizes) // SMALL_RATIO
-    cells = cells_by_mask(sizes)
+    cells = Sizes(sizes).__getitem__
 
     def dearer(a: Group, b: Group) -> int:
         """How many more values are read to join two groups than to join each."""

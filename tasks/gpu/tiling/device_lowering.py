@@ -16,13 +16,13 @@ from functools import lru_cache, partial
 from itertools import combinations
 from typing import Final
 
-from ...steps.axes import Axes
+from ...steps.axes import Axes, Sizes
 from ...steps.light_dataclass import dataclass
 from ...steps.lowering import Lowered
 from ...steps.products import Product, as_product
 from ...steps.semiring import Semiring
 from .device_limits import NOMINAL
-from .pass_axes import as_axes, axis_masks, cells_by_mask, fused, ordered, row_major
+from .pass_axes import as_axes, axis_masks, fused, ordered, row_major
 from .pass_builder import PassBuilder
 from .pass_prices import pass_seconds, passes_seconds
 from .passes import DeviceStep, ProductPass, ReorderPass, device_step_of
@@ -331,7 +331,7 @@ def inner_sums(axes: Sequence[Axis], inputs: int) -> list[InnerSum]:
     inputs : int
     """
     policy = TilingPolicy.current()
-    masks, cells = axis_masks(axes, inputs), cells_by_mask([axis.size for axis in axes])
+    masks, cells = axis_masks(axes, inputs), Sizes([axis.size for axis in axes]).__getitem__
     tables = sum([cells(mask) for mask in masks]) + cells(sum([1 << i for i, axis in enumerate(axes) if axis.out]))
 
     def priced(gone: frozenset[int]) -> tuple[float, int]:

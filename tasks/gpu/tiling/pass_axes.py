@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from functools import cache, reduce
+from functools import reduce
 from heapq import heapify, heappop, heappush
 from itertools import combinations
 from operator import or_
 from typing import Final
 
-from ...steps.axes import Axes
+from ...steps.axes import Axes, Sizes
 from .device_limits import NOMINAL
 from .streams import Axis, divisor
 from .tiling_policy import SMALL_RATIO, TilingPolicy
@@ -31,9 +31,6 @@ FEW_INPUTS: Final = 4
 MAX_INPUTS: Final = 8
 """Inputs of one pass. More than a few are joined before where that makes small tables, more than the maximum always."""
 
-# Axes whose cells together are looked up at once.
-_TOGETHER: Final = 5
-_SOME: Final = (1 << _TOGETHER) - 1
 
 Group = tuple[int, list[int]]
 """Axes of a join, as a bit set, and its tables."""
@@ -91,27 +88,6 @@ def join_cells(axes: Sequence[Axis], tables: Iterable[int]) -> int:
 def axis_masks(axes: Sequence[Axis], tables: int) -> list[int]:
     """Return the axes of each table as a bit set."""
     return [sum([1 << i for i, axis in enumerate(axes) if axis.strides[t]]) for t in range(tables)]
-
-
-def cells_by_mask(sizes: Sequence[int]) -> Callable[[int], int]:
-    """Return a function that gives the number of cells of some axes, given as a bit set."""
-
-    tables = list[list[int]]()
-    for first in range(0, len(sizes), _TOGETHER):
-        table = [1]
-        for size in sizes[first : first + _TOGETHER]:
-            table += [size * others for others in table]
-        tables.append(table)
-
-    @cache
-    def cells(mask: int) -> int:
-        result = 1
-        for table in tables:
-            result *= table[mask & _SOME]
-            mask >>= _TOGETHER
-        return result
-
-    return cells
 
 
 def partial_axes(axes: Sequence[Axis], inputs: int) -> tuple[dict[int, int], bool]:
@@ -189,7 +165,7 @@ def join_groups(axes: Sequence[Axis], tables: int) -> list[list[int]]:
     Either the pair is joined first whose join adds the fewest cells to the joins that it replaces, or the smallest
     group joins the group that it enlarges least. The former is better if tables have few axes in common.
     """
-    masks, cells = axis_masks(axes, tables), cells_by_mask([axis.size for axis in axes])
+    masks, cells = axis_masks(axes, tables), Sizes([axis.size for axis in axes]).__getitem__
     free = max(_JOIN_CELLS, max(map(cells, masks)) // SMALL_RATIO)
 
     def enough(groups: int, union: int) -> bool:
@@ -282,7 +258,7 @@ def merge_smallest(
 def small_groups(sizes: Sequence[int], strides: Sequence[Sequence[int]]) -> list[list[int]]:
     """Put the members of a large join into groups whose joins are small beside it, by their strides along some axes."""
     policy = TilingPolicy.current()
-    masks, cells = [sum(1 << i for i, stride in enumerate(own) if stride) for own in strides], cells_by_mask(sizes)
+    masks, cells = [sum(1 << i for i, stride in enumerate(own) if stride) for own in strides], Sizes(sizes).__getitem__
     whole = cells(reduce(or_, masks))
     groups = [(mask, [t]) for t, mask in enumerate(masks)]
     if len(masks) <= FEW_INPUTS or whole <= policy.flat_join_cells:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
+from ...steps.axes import Sizes
 from ...steps.lowering import Lowered
 from .brick_cells import BrickShape
 from .brick_joins import brick_groups, brick_of, brick_order, brick_ways, worth_a_copy
@@ -17,7 +18,6 @@ from .pass_axes import (
     FEW_INPUTS,
     MAX_INPUTS,
     axis_masks,
-    cells_by_mask,
     fused,
     in_partial_sums,
     join_cells,
@@ -398,7 +398,7 @@ class PassBuilder:
         entries = [sum(a.strides[t] > 0 for a in axes) for t in range(len(inputs))]
         if len(inputs) <= TABLES and sum(entries) <= _BUCKET_STRIDE_SHARE * ENTRIES:
             return axes, inputs
-        masks, cells = axis_masks(axes, len(inputs)), cells_by_mask([axis.size for axis in axes])
+        masks, cells = axis_masks(axes, len(inputs)), Sizes([axis.size for axis in axes]).__getitem__
         left = sorted(range(len(inputs)), key=lambda t: cells(masks[t]))
         members = [left.pop(0)]
         joined, over = (

@@ -116,7 +116,7 @@ def test_cost_networks_are_drawn_at_a_temperature(model: Model, temperature: flo
 def test_every_way_to_draw_a_step_is_exact(model: Model, rows: int, few: int, cells: int) -> None:
     weights = Weights(model, {}).weights
     if weights:
-        with SweepPolicy.using(rows_a_draw=rows, drawn_states=few, drawn_cells=cells):
+        with SweepPolicy.using(rows_a_draw=rows, joint_states=few, drawn_cells=cells):
             found = sample(model, DRAWS, seed=1)
         scaled = {states: weight / max(weights.values()) for states, weight in weights.items()}
         assert joint_deviation(found.states, scaled, model.dims) < FAR

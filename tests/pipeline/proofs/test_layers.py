@@ -167,7 +167,7 @@ def test_mini_buckets_that_do_not_fit_are_not_made() -> None:
 
 
 def test_threads_change_nothing(in_force: InForce) -> None:
-    in_force(RowPolicy, shared_rows=4, shared_cells=4, plain_cells=-1)
+    in_force(RowPolicy, shared_rows=4, plain_cells=-1)
     network, rounds = grid(6, 3, d=3), [LayerRound(1 << 8, 50), LayerRound(1 << 10, 1 << 12)]
     alone, shared = (prove_by_rows(network, range(36), memory_bytes=MEMORY, rounds=rounds, threads=n) for n in (1, 3))
     assert shared == alone
