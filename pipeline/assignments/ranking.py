@@ -12,7 +12,7 @@ Diverse assignments follow another rule: each is the best that differs in many v
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from heapq import heapify, heappop, heappush, nsmallest
 from itertools import count
@@ -196,6 +196,8 @@ class Ranking:
     _heap: list[Deviation] = field(default_factory=list)
     _numbers: Iterator[int] = field(default_factory=count)
     _limit: Any = math.inf
+    _first: dict[int, tuple[Hashable, list[Any]]] = field(default_factory=dict)
+    """For each step the states above it that were read last, and the worth of its first choice if its join is large."""
 
     @property
     def best(self) -> Any:
@@ -250,7 +252,12 @@ class Ranking:
         step, swept = self.sweep.passed(deviation.slice, place, found.states)
         states = {**swept.states, **{v: found.states[v] for v in self.sweep.given[place] if v in found.states}}
         semiring, others, here = self.sweep.run.problem.semiring, list[Any](), place == deviation.place
-        for number, choice in enumerate(choices(step, swept.tables, swept.sizes, self.sweep.algebra, semiring, states)):
+        key: Hashable = deviation.slice, tuple(sorted(states.items()))
+        if self._first.get(place, (None, []))[0] != key:
+            self._first[place] = key, []
+        known, algebra = self._first[place][1], self.sweep.algebra
+        read = choices(step, swept.tables, swept.sizes, algebra, semiring, states, known)
+        for number, choice in enumerate(read):
             more = None
             if here and number < deviation.choice:
                 own = {v: found.states[v] for v in choice.scope}

@@ -180,6 +180,7 @@ def choices(
     algebra: Any,
     semiring: Semiring,
     states: dict[int, int],
+    first: list[Array] | None = None,
 ) -> Iterator[JointStates | RowStates]:
     """Yield the variables that a step eliminated, some at a time, with the values of their states given the states
     chosen before.
@@ -191,6 +192,8 @@ def choices(
     states : dict of int to int
         States of all variables of the step's output. The caller adds the states of each yield before it requests the
         next.
+    first : list of ndarray, optional
+        Of the same step and states; see :func:`~bucketflow.tasks.sweeps.best_states.joint_choices`.
 
     Raises
     ------
@@ -204,7 +207,7 @@ def choices(
     read = list(zip(step.inputs, step.input_axes, strict=True))
     if not any(isinstance(tables[node], Relation) for node in step.inputs):
         slices = [slice_of(tables[node], axes, sizes, states) for node, axes in read]
-        yield from joint_choices(slices, sizes, semiring, states, algebra.compiled)
+        yield from joint_choices(slices, sizes, semiring, states, algebra.compiled, first)
         return
     from ...tasks.rows.algebra import bare, fixed
 
@@ -212,7 +215,7 @@ def choices(
     # nearly full sparse tables are smaller as arrays
     if all(map(_is_mostly_there, found)):
         slices = [_whole(table, states, semiring) for table in found]
-        yield from joint_choices(slices, sizes, semiring, states, algebra.compiled)
+        yield from joint_choices(slices, sizes, semiring, states, algebra.compiled, first)
         return
     scopes = [table.keys.variables for table in found]
     left = tuple(dict.fromkeys(v for scope in scopes for v in scope if v not in states))

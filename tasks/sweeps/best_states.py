@@ -77,6 +77,7 @@ def joint_choices(
     semiring: Semiring,
     states: Mapping[int, int],
     compiled: bool = True,
+    first: list[Array] | None = None,
 ) -> Iterator[JointStates]:
     """Yield the variables of ``slices`` in groups, with the worth of their states given the states chosen before.
 
@@ -92,9 +93,13 @@ def joint_choices(
         Gets the states of the yielded group before the next group is requested.
     compiled : bool
         Whether large tables may be swept by compiled kernels.
+    first : list of ndarray, optional
+        Receives the worth of the first group if its join is large. If it is given for the same slices again, the join
+        is not swept again.
     """
     left = [s for s in slices if s.scope]
     joins: list[TableSlice] = []
+    known = iter(first or ())
     while left:
         left = _eliminated(_near(left), sizes, semiring, joins)
         chosen = _every(left)
@@ -102,7 +107,11 @@ def joint_choices(
             totals = _joined(left, chosen, sizes, semiring).reshape(-1)
         else:
             chosen = _last_axes(left, sizes)
-            totals = minimised(left, chosen, sizes, semiring, compiled)
+            if (found := next(known, None)) is None:
+                found = minimised(left, chosen, sizes, semiring, compiled)
+                if first is not None and not first:
+                    first.append(found)
+            totals = found
         yield JointStates(chosen, tuple([sizes[v] for v in chosen]), totals)
         left = [] if few else [s for s in (s.fixed(states) for s in left) if s.scope]
     for join in reversed(joins):

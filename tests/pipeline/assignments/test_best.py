@@ -27,6 +27,8 @@ from bucketflow.pipeline.cost_networks.preparation import prepare
 from bucketflow.pipeline.proofs.prover_policy import ProverPolicy
 from bucketflow.pipeline.proofs.provers.branch_and_bound import EverySearch
 from bucketflow.pipeline.queries.arithmetic import optimum_arithmetic
+from bucketflow.tasks.steps.sweep_policy import SweepPolicy
+from bucketflow.tasks.sweeps import best_states
 from tests.exact import Weights, costs
 from tests.models import bayes_models, cost_models, grid, markov_models
 
@@ -53,6 +55,34 @@ def test_a_tree_that_makes_a_sweep_short_is_searched_for_before_a_long_search() 
 def states_of(assignment: dict[str, Any], model: Model) -> tuple[int, ...]:
     """An assignment as state indices."""
     return tuple(assignment[name] for name in model.names)
+
+
+@given(cost_models(), st.integers(1, 30))
+@SLOW
+def test_large_joins_of_a_list_are_in_order_each_once(model: Model, m: int) -> None:
+    with SweepPolicy.using(joint_states=2, joined_cells=1):
+        found = [*best(model, m)]
+    assert [each.value for each in found] == sorted(costs(model, {}).values())[:m]
+
+
+def test_the_first_choice_of_a_large_join_is_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every assignment reads the join at the root, which nothing is chosen before."""
+    swept: list[int] = []
+    original = best_states.minimised
+
+    def spy(left: Any, *args: Any) -> Any:
+        swept.append(math.prod(len(each.scope) for each in left))
+        return original(left, *args)
+
+    monkeypatch.setattr(best_states, "minimised", spy)
+    rng = np.random.default_rng(3)
+    pairs = [(x, y) for x in range(6) for y in range(x)]
+    functions = [((f"x{x}", f"x{y}"), rng.integers(0, 50, (3, 3))) for x, y in pairs]
+    model = Model.build("cost", {f"x{v}": 3 for v in range(6)}, functions)
+    with SweepPolicy.using(joint_states=3, joined_cells=1):
+        found = [*best(model, 20)]
+    assert [each.value for each in found] == sorted(costs(model, {}).values())[:20]
+    assert swept.count(max(swept)) == 1
 
 
 @given(cost_models(), st.integers(0, 30), st.booleans(), st.booleans())
