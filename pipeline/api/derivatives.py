@@ -11,12 +11,13 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import prod
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...tasks.compiler.code_cache import compiler_pays
+from ...tasks.steps.caches import Remembered
 from ...tasks.steps.number_limits import LEAST_FACTOR
 from ...tasks.steps.semiring import SUM_PRODUCT
 from ...tasks.sweeps.scaled import QuickSumProduct, Scaled, measured
@@ -24,6 +25,7 @@ from ...tasks.sweeps.sweep import freed_tables, sweep
 from ..answering.question import Question
 from ..errors import BudgetError, ModelError
 from ..machine.resources import Resources
+from ..orders.depth_first import sweep_cells
 from ..plans.planner import Planner
 from ..plans.problem import PlanOptions, Problem
 from ..plans.two_way_steps import LeafMessages, leaf_messages
@@ -31,13 +33,30 @@ from ..queries.beliefs import BeliefRequest
 from ..results.posteriors import Marginals
 from ..trees.costs import tree_cost
 from ..trees.memory import Sizing, sweep_peak
+from ..trees.tree import Tree
+
+
+class _Messages(NamedTuple):
+    """The steps of both sweeps, the tables that no later step needs after each, and the bytes of all tables."""
+
+    messages: LeafMessages
+    freed: tuple[tuple[int, ...], ...]
+    peak_bytes: int
+
 
 # Wall seconds. A joint propagation predicted to take longer is not run, because its plan was made without the
 # function's states.
 _MOST_SECONDS: Final = 600.0
 
 
-def multipliers(question: Question, functions: Sequence[int], resources: Resources) -> dict[int, Array] | None:
+# A second question about other findings has the same plan.
+_TREES: Final[Remembered[Tree]] = Remembered(4)
+_MESSAGES: Final[Remembered[_Messages]] = Remembered(4)
+
+
+def multipliers(
+    question: Question, functions: Sequence[int], resources: Resources, most_cells: float = math.inf
+) -> dict[int, Array] | None:
     """Return for each entry of some functions what it is multiplied by in Z, over Z; the findings count as part of Z.
 
     Parameters
@@ -47,11 +66,13 @@ def multipliers(question: Question, functions: Sequence[int], resources: Resourc
     functions : sequence of int
         With variables.
     resources : Resources
+    most_cells : float
+        Maximum cells that one sweep of buckets may have.
 
     Returns
     -------
     dict of int to ndarray or None
-        An axis for each variable of the function. None where the tables do not fit memory.
+        An axis for each variable of the function. None where the tables do not fit memory, or have too many cells.
     """
     model = question.model
     dims = tuple([1 if v in question.hard else n for v, n in enumerate(model.dims)])
@@ -60,49 +81,54 @@ def multipliers(question: Question, functions: Sequence[int], resources: Resourc
     scopes = (*(tuple(model.functions[f].scope) for f in own), *((v,) for v in soft))
     if 8 * sum(prod(dims[v] for v in scope) for scope in scopes) > resources.host_bytes:
         return None
+    if sweep_cells(dims, scopes, resources.asked.seed) > most_cells:
+        return None
     ends = {f: leaf for leaf, f in enumerate(own) if f in set(functions)}
     problem = Problem(dims, scopes, SUM_PRODUCT, 8, targets=())
     planned = _planned(problem, tuple(ends.values()), resources)
     if planned is None:
         return None
     leaves = {}
-    for leaf, (scope, layout) in enumerate(zip(scopes, planned.layouts, strict=False)):
+    for leaf, (scope, layout) in enumerate(zip(scopes, planned.messages.layouts, strict=False)):
         table = _at_findings(question, own[leaf]) if leaf < len(own) else question.soft[scope[0]]
         moved = np.transpose(np.asarray(table, np.float64), [scope.index(v) for v in layout])
         leaves[leaf] = measured(np.array(moved, order="C").reshape(-1))
     tables = _swept(planned, leaves, dims, resources)
-    return {f: _multiplier(question, f, leaf, planned, tables) for f, leaf in ends.items()}
+    return {f: _multiplier(question, f, leaf, planned.messages, tables) for f, leaf in ends.items()}
 
 
-def _planned(problem: Problem, ends: tuple[int, ...], resources: Resources) -> LeafMessages | None:
+def _planned(problem: Problem, ends: tuple[int, ...], resources: Resources) -> _Messages | None:
     """Plan both sweeps; None where they do not fit memory, or take too long."""
     asked = resources.asked
     order: Any = asked.order if isinstance(asked.order, str) else "auto"
     options = PlanOptions(order=order, order_seconds=asked.order_time, seed=asked.seed)
     planner = Planner(problem, options)
     try:
-        tree = planner.tree()
+        tree = _TREES.of((), (problem, options), planner.tree)
     except BudgetError:
         return None
     if 8 * max(tree.cells) > resources.host_bytes or tree_cost(tree, planner.rates, 8).seconds > _MOST_SECONDS:
         return None
+    found = _MESSAGES.of((tree,), (problem, ends), lambda: _messages(tree, problem, ends))
+    return found if found.peak_bytes <= resources.host_bytes else None
+
+
+def _messages(tree: Tree, problem: Problem, ends: tuple[int, ...]) -> _Messages:
+    """Lower both sweeps, and count the bytes of their tables."""
     found = leaf_messages(tree, problem, ends)
+    # tables that are read at the end
+    kept = frozenset((*tree.roots, *(left[0] for left in found.leaving.values() if left is not None)))
+    freed = freed_tables(found.steps, kept)
     held = 8 * sum(tree.cells[: tree.n_leaves])
-    peak = held + sweep_peak(found.steps, Sizing(problem.dims, 8), _kept(found))
-    return found if peak <= resources.host_bytes else None
-
-
-def _kept(planned: LeafMessages) -> frozenset[int]:
-    """Tables that are read at the end."""
-    return frozenset((*planned.tree.roots, *(left[0] for left in planned.leaving.values() if left is not None)))
+    return _Messages(found, freed, held + sweep_peak(found.steps, Sizing(problem.dims, 8), kept, freed=freed))
 
 
 def _swept(
-    planned: LeafMessages, leaves: dict[int, Scaled], dims: tuple[int, ...], resources: Resources
+    planned: _Messages, leaves: dict[int, Scaled], dims: tuple[int, ...], resources: Resources
 ) -> dict[int, Scaled]:
-    compiled = compiler_pays(sum(step.lowered.cells for step in planned.steps))
-    freed = freed_tables(planned.steps, _kept(planned))
-    return sweep(planned.steps, leaves, QuickSumProduct(dims, compiled), freed, threads=resources.threads)
+    steps = planned.messages.steps
+    compiled = compiler_pays(sum([step.lowered.cells for step in steps]))
+    return sweep(steps, leaves, QuickSumProduct(dims, compiled), planned.freed, threads=resources.threads)
 
 
 def _at_findings(question: Question, f: int) -> Array:
@@ -187,7 +213,9 @@ def derivatives_of(question: Question, found: Marginals, answer: Answer, resourc
             made[f] = belief / values
         else:
             zeros.append(f)
-    multiplied = multipliers(question, zeros, resources) if len(zeros) > 1 else None
+    # the model without a single function is smaller than all tables with their impossible states
+    most_cells = math.inf if len(zeros) > 1 else found.plan.cells if found.plan else 0.0
+    multiplied = multipliers(question, zeros, resources, most_cells) if zeros else {}
     if multiplied is None:
         multiplied = {f: _without(question, f, found, answer) for f in zeros}
     return dict(sorted((made | multiplied).items()))

@@ -211,9 +211,10 @@ def _linear(model: Model, function: Function, shares: bool, beliefs: Array, deri
     if not shares or function.child is None:
         return LinearFunction(_others(beliefs.reshape(-1)).reshape(beliefs.shape), derivatives, np.zeros_like(beliefs))
     axis = function.scope.index(function.child)
-    belief, derived, values = (
-        np.moveaxis(each, axis, -1) for each in (beliefs, derivatives, function.dense(model.dims))
-    )
+    turned = axis < beliefs.ndim - 1
+    belief, derived, values = beliefs, derivatives, function.dense(model.dims)
+    if turned:
+        belief, derived, values = (np.moveaxis(each, axis, -1) for each in (belief, derived, values))
     rows = belief.sum(axis=-1)
     fixed = np.broadcast_to(_others(rows.reshape(-1)).reshape(rows.shape)[..., None], belief.shape)
     states = belief.shape[-1]
@@ -224,12 +225,14 @@ def _linear(model: Model, function: Function, shares: bool, beliefs: Array, deri
         with np.errstate(divide="ignore", invalid="ignore"):
             other = np.where(left > 0.0, _others(belief) / left, _others(derived) / (states - 1))
         parts = fixed, derived, other
-    return LinearFunction(*(np.ascontiguousarray(np.moveaxis(each, -1, axis)) for each in parts))
+    return LinearFunction(*(np.ascontiguousarray(np.moveaxis(each, -1, axis) if turned else each) for each in parts))
 
 
 def _others(values: Array) -> Array:
     """Return for each place of the last axis the sum of all others, without a difference."""
-    zeros = np.zeros_like(values[..., :1])
-    before = np.cumsum(np.concatenate([zeros, values[..., :-1]], axis=-1), axis=-1)
-    behind = np.cumsum(np.concatenate([zeros, values[..., :0:-1]], axis=-1), axis=-1)[..., ::-1]
-    return np.asarray(before + behind)
+    if values.shape[-1] == 2:
+        return values[..., ::-1]
+    found = np.zeros(values.shape)
+    found[..., 1:] = values[..., :-1].cumsum(axis=-1)
+    found[..., :-1] += values[..., :0:-1].cumsum(axis=-1)[..., ::-1]
+    return found

@@ -131,3 +131,24 @@ def test_what_does_not_fit_is_left_to_propagations_one_by_one() -> None:
     assert found is not None
     expected = bucketflow.marginals(model, evidence={"x3": 1}, derivatives=True).derivatives
     assert all(found[f] == pytest.approx(expected[f]) for f in (0, 1))
+
+
+def test_the_same_question_plans_the_messages_to_functions_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    tables = [(["a"], [0.0, 1.0]), (["a", "b"], [[1.0, 0.0], [0.5, 0.5]]), (["b", "c"], [[0.2, 0.8], [1.0, 0.0]])]
+    model = Model.build("bayes", {"a": 2, "b": 2, "c": 2}, tables)
+    planned, plan = list[int](), derivatives.leaf_messages
+    monkeypatch.setattr(derivatives, "leaf_messages", lambda *given: planned.append(1) or plan(*given))
+    first, second = (bucketflow.sensitivity(model, "c", 0) for _ in range(2))
+    assert len(planned) == 2  # with the state, and without
+    for f, table in first.joints.items():
+        np.testing.assert_array_equal(table.direct, second.joints[f].direct)
+
+
+def test_a_single_function_with_zeros_needs_no_model_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    tables = [(["a"], [0.25, 0.75]), (["a", "b"], [[1.0, 0.0], [0.5, 0.5]])]
+    model = Model.build("bayes", {"a": 2, "b": 2}, tables)
+    monkeypatch.delattr(derivatives, "_without")
+    found = bucketflow.marginals(model, evidence={"b": [0.4, 0.2]}, derivatives=True).derivatives
+    z = 0.25 * 0.4 + 0.75 * 0.5 * 0.6
+    np.testing.assert_allclose(found[1], np.array([[0.25 * 0.4, 0.25 * 0.2], [0.75 * 0.4, 0.75 * 0.2]]) / z, rtol=1e-12)
+    np.testing.assert_allclose(found[0], np.array([0.4, 0.3]) / z, rtol=1e-12)
