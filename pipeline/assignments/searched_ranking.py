@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from heapq import heapify, heappop, heappush, heapreplace, nsmallest
@@ -20,7 +20,7 @@ from typing import Any, Final
 import numpy as np
 
 from ...tasks.steps.number_limits import CELL_BYTES
-from ..cost_networks.cost_network import CostNetwork, CostTable, States, cost_network
+from ..cost_networks.cost_network import CostNetwork, Costs, CostTable, States, cost_network
 from ..cost_networks.preparation import PreparedNetwork, prepare
 from ..errors import BudgetError, InternalError, format_bytes
 from ..orders.depth_first import depth_first_order
@@ -38,6 +38,46 @@ _NEAR_MOST: Final = 32
 
 # Bytes of a stored assignment, without the bytes of its states.
 _HELD_BYTES = 400
+
+
+class _Neighbours:
+    """The assignments that differ from one in one variable, by the change of its total.
+
+    Neighbours of similar assignments share most changes: only variables that share a table with a variable that differs
+    are evaluated again.
+    """
+
+    def __init__(self, costs: CostNetwork) -> None:
+        self._dims = costs.dims
+        self._tables = defaultdict[int, list[CostTable]](list)
+        for table in costs.tables:
+            for v in table.scope:
+                self._tables[v].append(table)
+        self._states: States = ()
+        self._costs: list[Costs] = []
+
+    def best(self, states: States, most: int) -> list[tuple[float, States]]:
+        """Return the neighbours with the smallest changes, the smallest change first."""
+        self._turn_to(states)
+        found = list[tuple[float, int, int]]()
+        for v, costs in enumerate(self._costs):
+            own = costs[states[v]]
+            found += [(costs[a] - own, v, a) for a in np.flatnonzero(costs < math.inf).tolist() if a != states[v]]
+        return [(change, (*states[:v], a, *states[v + 1 :])) for change, v, a in nsmallest(most, found)]
+
+    def _turn_to(self, states: States) -> None:
+        """Add up the tables of each variable at each of its states, beside an assignment."""
+        if self._costs:
+            other = [v for v, (old, new) in enumerate(zip(self._states, states, strict=True)) if old != new]
+            moved: Iterable[int] = {u for v in other for table in self._tables[v] for u in table.scope}
+        else:
+            self._costs, moved = [np.zeros(dim) for dim in self._dims], range(len(self._dims))
+        for v in moved:
+            costs = np.zeros(self._dims[v])
+            for table in self._tables[v]:
+                costs += table.costs[tuple([slice(None) if u == v else states[u] for u in table.scope])]
+            self._costs[v] = costs
+        self._states = states
 
 
 @dataclass
@@ -213,29 +253,18 @@ class SearchedRanking:
 
     def _look_near(self, most: int) -> None:
         """Evaluate the assignments that differ from one of the best in one variable, to get a first pruning value."""
-        looked, tables = set[States](), defaultdict[int, list[CostTable]](list)
-        for table in self.costs.tables:
-            for v in table.scope:
-                tables[v].append(table)
+        looked, near = set[States](), _Neighbours(self.costs)
         for _ in range(min(most, _NEAR_MOST)):
             left = [entry for entry in self._found if entry[2] not in looked]
             if not left or (self._cut is not None and self._cut <= self.best):
                 return
-            states = min(left)[2]
+            worth, _, states = min(left)
             looked.add(states)
-            for near in self._near(states, tables, most):
-                self._take(near)
-
-    def _near(self, states: States, tables: Mapping[int, list[CostTable]], most: int) -> list[States]:
-        """Return the best assignments that differ from one in one variable."""
-        found = list[tuple[float, int, int]]()
-        for v, dim in enumerate(self.costs.dims):
-            changed = np.zeros(dim)
-            for table in tables[v]:
-                changed += table.costs[tuple([slice(None) if u == v else states[u] for u in table.scope])]
-            own = changed[states[v]]
-            found += [(changed[a] - own, v, a) for a in np.flatnonzero(changed < math.inf).tolist() if a != states[v]]
-        return [(*states[:v], a, *states[v + 1 :]) for _, v, a in nsmallest(most, found)]
+            for change, neighbour in near.best(states, most):
+                # changes of integer costs are exact
+                if self.units.exact and self._cut is not None and worth + change >= self._cut:
+                    break
+                self._take(neighbour)
 
     # The search.
 

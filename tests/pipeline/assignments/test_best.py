@@ -21,8 +21,9 @@ from bucketflow import BudgetError, Model, ModelError, best
 from bucketflow.pipeline.answering.question import question_of
 from bucketflow.pipeline.assignments import searched_ranking
 from bucketflow.pipeline.assignments.ranking import RankingPolicy
-from bucketflow.pipeline.assignments.searched_ranking import SearchedRanking
+from bucketflow.pipeline.assignments.searched_ranking import SearchedRanking, _Neighbours
 from bucketflow.pipeline.cli.main import main
+from bucketflow.pipeline.cost_networks.cost_network import CostNetwork, CostTable
 from bucketflow.pipeline.cost_networks.preparation import prepare
 from bucketflow.pipeline.proofs.prover_policy import ProverPolicy
 from bucketflow.pipeline.proofs.provers.branch_and_bound import EverySearch
@@ -415,3 +416,31 @@ def test_the_command_refuses_what_does_not_fit() -> None:
     code, _, said = run("fields", "--best", "2", "--memory", "1MB", "--order-time", "0.1")
     assert code == 3
     assert "allowed" in said
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_neighbours_of_similar_assignments_have_the_changes_of_the_total(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    dims = tuple(rng.integers(1, 4, 7).tolist())
+    scopes = [tuple(sorted(rng.choice(7, size, replace=False).tolist())) for size in (1, 2, 2, 3, 3, 2)]
+    tables = tuple(CostTable(s, rng.integers(0, 9, [dims[v] for v in s]).astype(float)) for s in scopes)
+    network = CostNetwork(dims, tables, 5)
+    near, states = _Neighbours(network), tuple(rng.integers(0, dims).tolist())
+    for _ in range(5):
+        total, found = network.total(states), near.best(states, 100)
+        assert {other for _, other in found} == {
+            (*states[:v], a, *states[v + 1 :]) for v in range(7) for a in range(dims[v]) if a != states[v]
+        }
+        assert [change for change, _ in found] == sorted(network.total(other) - total for _, other in found)
+        assert all(network.total(other) - total == change for change, other in found)
+        states = found[int(rng.integers(len(found)))][1]
+
+
+def test_neighbours_above_the_pruning_value_are_not_evaluated(monkeypatch: pytest.MonkeyPatch) -> None:
+    totals, total = list[float](), CostNetwork.total
+    monkeypatch.setattr(CostNetwork, "total", lambda *given: totals.append(total(*given)) or totals[-1])
+    costs = [(["a"], [0, 1, 2, 3]), (["b"], [0, 10, 20, 30]), (["c"], [0, 100, 200, 300])]
+    model = Model.build("cost", dict.fromkeys("abc", 4), costs)
+    with RankingPolicy.using(**NO_SWEEP):
+        assert [each.value for each in bucketflow.best(model, 3)] == [0, 1, 2]
+    assert max(totals) == 2
