@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from math import inf
 from typing import Final
 
@@ -31,8 +32,7 @@ class OrderPolicy(Policy):
     Parameters
     ----------
     share : float
-        Automatic planning spends this fraction of the predicted run time, and the larger fraction of runs up to this
-        many seconds.
+        A search for trees spends at most this fraction of the predicted run with its best tree, beyond its first round.
     doubtful_seconds : float
         A search that would go on for longer is begun with a quarter of this; then its best tree is looked at.
     starts : int
@@ -45,19 +45,16 @@ class OrderPolicy(Policy):
         with its first tree and .6 with the tree that was searched.
     both_ways_tiny_cells : int
         Where both sweeps multiply no more cells than this, the buckets of one order are as good as any tree.
-    restart_cells : int
-        If the first tree of a short propagation sweeps more cells than this, more orders are tried and refined, for
-        this many seconds per cell. Large propagations often become two to three times faster.
     restart_least_seconds : float
-        Unless it is predicted to take less than this: loading the search alone takes 0.4 CPU-s, and 16 ms of diabetes,
-        11 million cells, become 13.
+        If the propagation of the first tree is predicted to take less than this, no other tree is searched for. A lower
+        number saves more of some propagations, but loading the search takes several times as long.
     pairs_share : float
         Seconds per variable, or group of functions, to make the joins of a tree pairwise and to price both versions in
         both directions. Trees within a factor of the best are compared in both directions, at least one, for this
         fraction of the propagation. In a short propagation the pairwise version is skipped, because its gain is smaller
         than its cost.
     asked_cells : int
-        The same of trees of buckets or cliques that were asked for, which only further orders improve.
+        If a requested tree of buckets or cliques sweeps more cells than this, further orders are tried.
     """
 
     share: float = 0.08
@@ -66,7 +63,6 @@ class OrderPolicy(Policy):
     compiled_seconds: float = 0.5
     compiling_seconds: float = 10.0
     both_ways_tiny_cells: int = 1 << 23
-    restart_cells: int = 10_000_000
     restart_least_seconds: float = 0.04
     pairs_share: float = 0.02
     asked_cells: int = 1_000_000
@@ -78,6 +74,11 @@ LEAST: Final = 0.2
 """or this many seconds if that is more,"""
 LEAST_ON_DEVICE: Final = 2 * LEAST
 """or this many for a GPU."""
+
+LEAST_SEARCH: Final = 0.05
+"""The first round of a search for trees, in nominal seconds. Each round takes twice as long as the last."""
+# A round may gain this share of the run although those before gained less.
+_LEAST_GAIN: Final = 0.02
 
 TABLE_SECONDS: Final = 3e-5
 """Choosing the layout of a table that a step reads or writes, lowering, and following what is alive."""
@@ -142,3 +143,63 @@ class PlanningBudget:
         self.kept, self.before = share, self.spent
         yield
         self.kept = 0.0
+
+
+@dataclass
+class SearchRounds:
+    """The rounds of a search for trees, and when they end.
+
+    A search spends at most a share of the predicted run of the best tree so far. It ends before a round that is not
+    expected to gain its own time. As a rule, a round twice as long gains the same fraction of the remaining run time,
+    however long the search has been. The better of the last two rounds therefore predicts the next gain, with a
+    minimum, because a round may gain nothing by chance.
+
+    The run takes 2 s, then 0.2 s: the search ends, as another round would cost more than a share of 0.2 s.
+
+    >>> rounds = SearchRounds(least=0.05, longest=8.0)
+    >>> rounds.next_seconds(0.0, 2.0), rounds.next_seconds(0.05, 0.2)
+    (0.05, 0.0)
+
+    Parameters
+    ----------
+    least : float
+        Seconds that may be spent however short the run is and however little they gain.
+    longest : float
+        Seconds of the search at most.
+    """
+
+    least: float
+    longest: float
+
+    def __post_init__(self) -> None:
+        self._runs: list[float] = []
+        self._last = min(LEAST_SEARCH, self.least / 2)  # a search of a given time needs fewer, longer rounds
+
+    def allowed(self, run: float) -> float:
+        """Return the seconds of the whole search if the best tree so far is predicted to run for ``run`` seconds."""
+        return min(self.longest, max(self.least, OrderPolicy.current().share * run))
+
+    def next_seconds(self, spent: float, run: float) -> float:
+        """Return the seconds of the next round, or 0 if the search ends.
+
+        Parameters
+        ----------
+        spent : float
+            Seconds of the search so far.
+        run : float
+            Predicted seconds of the run with the best tree so far.
+        """
+        self._runs = [*self._runs[-2:], run]
+        left = self.allowed(run) - spent
+        if left <= 0.0:
+            return 0.0
+        seconds = left if left < 3 * self._last else 2 * self._last
+        if spent >= self.least and seconds > self._expected():
+            return 0.0
+        self._last = seconds
+        return seconds
+
+    def _expected(self) -> float:
+        """Return the seconds of the run that the next round is expected to save."""
+        gained = [1 - later / earlier for earlier, later in pairwise(self._runs) if earlier > 0]
+        return max([_LEAST_GAIN, *gained]) * self._runs[-1]

@@ -20,7 +20,6 @@ from collections.abc import Callable, Sequence, Set
 from contextlib import suppress
 from dataclasses import field, replace
 from functools import cached_property
-from itertools import pairwise
 from operator import itemgetter
 from typing import Final, Literal
 
@@ -30,22 +29,15 @@ from ...tasks.compiler.working_time import compiling_seconds, working_seconds
 from ...tasks.steps.light_dataclass import dataclass
 from ..trees.costs import Rates, tree_cost
 from ..trees.tree import Tree
-from .effort import FUNCTION_SECONDS, KEPT_TREES, OrderPolicy, PlanningBudget
+from .effort import FUNCTION_SECONDS, KEPT_TREES, LEAST_SEARCH, OrderPolicy, PlanningBudget, SearchRounds
 from .forests import Forest, Rearranger, Starts, forest_tree, merge_steps, split_steps
 from .tried_orders import SECONDS_PER_WORK, OrderName, OrderPool, checked_order, checked_rule, first_order
 
-# Automatic planning spends this fraction of the predicted run time, and the larger fraction of runs up to this many
-# seconds.
-_SHORT_SHARE: Final = 0.25
 # Maximum seconds of planning if the best plan would take unacceptably long.
 _HOPELESS_SECONDS: Final = 0.5
-# Seconds of the first round of a search; each round takes twice as long as the last.
-_FIRST_ROUND_SECONDS: Final = 0.05
 # Fractions of a round for trying orders and for refining each start, and the number of starts.
 _ORDER_SHARE: Final = 0.35
 _START_SHARE: Final = 0.1
-# A round may gain this share of the run although those before gained less.
-_LEAST_GAIN: Final = 0.02
 # Making the forest of an order, and the tree of a forest and its price, for each variable or group of functions:
 # measured 10 to 27 and 23 to 100 microseconds on six networks.
 _FOREST_SECONDS: Final = 2e-5
@@ -102,8 +94,10 @@ class TreeSearch:
         Bytes of a value.
     sweeps : float
         Seconds of a run in those of one sweep over its tree: about three for a propagation, which goes both ways.
-    longest : float
-        Planning time of an automatic search at most.
+    least, longest : float
+        Planning time of an automatic search: seconds however short the run is, and at most.
+    begins : float
+        An automatic search begins if the run with the first tree is predicted to take more seconds.
     ended : callable, optional
         Asked again and again, in a search beside other work.
     """
@@ -117,7 +111,9 @@ class TreeSearch:
     rates: Rates = Rates()
     itemsize: int = 8
     sweeps: float = 1.0
+    least: float = LEAST_SEARCH
     longest: float = LONGEST_PLANNING
+    begins: float = SMALL_SECONDS
     ended: Ended | None = field(default=None, compare=False)
 
     @property
@@ -166,7 +162,7 @@ class TreeSearch:
         search.consider(self.first_order)
         budget = self.longest if self.seconds is None else self.seconds
         plain = not isinstance(self.order, str) or self.order in ("auto", "min-fill")
-        small = not search.best.children or (search.best_seconds <= SMALL_SECONDS and self.automatic and plain)
+        small = not search.best.children or (search.run_seconds <= self.begins and self.automatic and plain)
         small = small or (plain and not search.compiling_pays)
         # a search would only save the overhead of steps, and its arrays are quadratic in the number of variables
         small = small or (self.automatic and plain and (search.is_acyclic or not search.forests_pay))
@@ -198,30 +194,6 @@ class TreeSearch:
         if search.compiling_pays:
             search.refine(search.best, self.longest if self.seconds is None else self.seconds)
         return Tree(tree.dims, tree.leaves, search.best.children)
-
-
-class _Curve:
-    """The gains of a search's rounds, and whether another round is predicted to pay.
-
-    As a rule, a round twice as long gains the same fraction of the remaining run time, however long the search has
-    been. The better of the last two rounds therefore predicts the next gain, with a minimum, because a round may gain
-    nothing by chance. The first two rounds always run.
-    """
-
-    def __init__(self, seconds: float) -> None:
-        self._seconds = [seconds]
-
-    def add(self, seconds: float) -> None:
-        """Enter what the best tree takes after another round."""
-        self._seconds.append(seconds)
-
-    def pays(self, effort: float) -> bool:
-        """Return whether a round of ``effort`` seconds may gain at least its own time."""
-        *before, now = self._seconds[-3:]
-        if len(before) < 2:
-            return True
-        gained = max([1 - later / earlier for earlier, later in pairwise((*before, now)) if earlier > 0], default=0.0)
-        return effort <= max(gained, _LEAST_GAIN) * now
 
 
 @dataclass
@@ -274,9 +246,11 @@ class _SearchState:
 
     @property
     def forests_pay(self) -> bool:
-        """Whether building one forest and its tree takes less time than a short run or the run of the best tree."""
+        """Whether building one forest and its tree takes less time than a short run, the run of the best tree, or the
+        search at least.
+        """
         seconds = (_FOREST_SECONDS + _TREE_SECONDS) * len(self.dims)
-        return seconds <= max(self.best_seconds, SMALL_SECONDS)
+        return seconds <= max(self.run_seconds, self.asked.least, SMALL_SECONDS)
 
     def consider(self, order: tuple[int, ...]) -> None:
         """Price the trees that an order gives at once."""
@@ -308,16 +282,14 @@ class _SearchState:
         policy = OrderPolicy.current()
         orders = OrderPool(self.dims, self.scopes, order, self.seed)
         starts: list[Rearranger] = []
-        effort = _FIRST_ROUND_SECONDS
-        curve = _Curve(self.run_seconds)
-        while (left := self._budget(budget) - self.spent) > 0 and not self._late(budget) and not self._ended:
+        rounds = self._rounds(budget)
+        while (effort := rounds.next_seconds(self.spent, self.run_seconds)) and not self._late(budget):
+            if self._ended:
+                return
+            left = rounds.allowed(self.run_seconds) - self.spent
             if self.check and self.spent > policy.doubtful_seconds / 4 and self.spent + left > policy.doubtful_seconds:
                 self.check(self.best)
                 self.check = None
-            effort = left if left < 3 * effort else 2 * effort
-            # an automatic search ends once the next round costs more than it is expected to save
-            if self.automatic and not curve.pays(effort):
-                return
             share = _ORDER_SHARE if self.kind == "refined" else 1.0
             self.spent += orders.more(share * effort / SECONDS_PER_WORK) * SECONDS_PER_WORK
             tried = list(orders.take(self._starts(effort)))
@@ -328,7 +300,6 @@ class _SearchState:
             if self.kind != "refined":
                 for one in tried:
                     self.consider(one)
-                curve.add(self.run_seconds)
                 continue
             fresh = [self._rearranger(self.starts.pairwise(one)) for one in tried]
             for rearranger in fresh:
@@ -339,7 +310,6 @@ class _SearchState:
                 if rearranger.changed:
                     self.spent += _TREE_SECONDS * self._size
                     self._keep_forest(rearranger.forest())
-            curve.add(self.run_seconds)
 
     def _starts(self, effort: float) -> int:
         """Return the number of orders that a round refines; few for a large network, because its forests take long."""
@@ -358,7 +328,7 @@ class _SearchState:
         """Refine a given tree."""
         self.keep(tree)
         rearranger = self._rearranger(split_steps(tree, self.starts.units, self.starts.sizer))
-        self._work(rearranger, self._budget(budget) - self.spent)
+        self._work(rearranger, self._rounds(budget).allowed(self.run_seconds) - self.spent)
         self._keep_forest(rearranger.forest())
 
     def _rearranger(self, forest: Forest) -> Rearranger:
@@ -380,14 +350,12 @@ class _SearchState:
             if not spent or self.asked.ended is None:
                 return
 
-    def _budget(self, budget: float) -> float:
-        policy = OrderPolicy.current()
+    def _rounds(self, budget: float) -> SearchRounds:
+        """Return the rounds of the search: all of a requested time, or as much as the run is worth."""
         if not self.automatic:
-            return budget
-        if self.best_seconds > HOPELESS_SECONDS:
-            return min(budget, _HOPELESS_SECONDS)
-        seconds = self.run_seconds
-        return min(budget, max(policy.share * seconds, min(_SHORT_SHARE * seconds, SMALL_SECONDS)))
+            return SearchRounds(least=budget, longest=budget)
+        hopeless = self.best_seconds > HOPELESS_SECONDS
+        return SearchRounds(least=self.asked.least, longest=min(budget, _HOPELESS_SECONDS) if hopeless else budget)
 
     def _clock(self) -> float:
         """Return a clock: wall seconds if the user gave a time, otherwise this thread's seconds; both without

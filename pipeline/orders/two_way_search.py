@@ -12,17 +12,10 @@ from ..trees.costs import Rates, tree_cost, two_way_seconds
 from ..trees.rewrites import split_stars
 from ..trees.tree import Tree
 from .depth_first import loops_are_ready
-from .effort import BOTH_WAYS_STEP_SECONDS, FUNCTION_SECONDS, KEPT_TREES, TABLE_SECONDS, OrderPolicy, PlanningBudget
+from .effort import BOTH_WAYS_STEP_SECONDS, FUNCTION_SECONDS, KEPT_TREES, OrderPolicy, PlanningBudget
 from .forests import Starts, forest_tree, split_steps
-from .tree_search import HOPELESS_SECONDS, MOST_SAVED, SMALL_SECONDS, Check, TreeSearch
+from .tree_search import HOPELESS_SECONDS, MOST_SAVED, Check, TreeSearch
 
-# Propagations whose loops are predicted to take less, and sweep few cells, are planned without the compiled search.
-_BOTH_WAYS_SMALL_SECONDS: Final = 0.2
-# The share of a propagation that takes less is too little for a search, which is given time by cells instead.
-_BOTH_WAYS_SHORT_SECONDS: Final = 1.2
-# If the first tree of a short propagation sweeps more cells than this, more orders are tried and refined, for this
-# many seconds per cell. Large propagations often become two to three times faster.
-_RESTART_CELL_SECONDS: Final = 5e-9
 # Seconds per variable, or group of functions, to make the joins of a tree pairwise and to price both versions in
 # both directions. Trees within a factor of the best are compared in both directions, at least one, for this
 # fraction of the propagation. In a short propagation the pairwise version is skipped, because its gain is smaller
@@ -31,13 +24,8 @@ _PAIRS_SECONDS: Final = 1.2e-4
 _BOTH_WAYS_NEAR: Final = 1.5
 # Seconds of search for each cell of requested trees of buckets or cliques, which only further orders improve.
 _ASKED_CELL_SECONDS: Final = 2e-8
-# No search whose time is by cells is given more than the first, for a refined tree nor more than the other or
-# ``share`` of the propagation.
+# Such a search is given at most this many seconds, or the share of the propagation if that is more.
 _LONGEST_RESTARTS_SECONDS: Final = 1.0
-# Also at most the time that remains after the steps of both sweeps are lowered; they have this many tables for each
-# table of the tree. The first orders by other rules are always tried.
-_LEAST_RESTARTS_SECONDS: Final = 0.02
-_BOTH_WAYS_TABLES: Final = 5
 
 
 def tree_for_both_ways(search: TreeSearch, effort: PlanningBudget | None = None, check: Check | None = None) -> Tree:
@@ -47,8 +35,8 @@ def tree_for_both_ways(search: TreeSearch, effort: PlanningBudget | None = None,
     whole join again. Trees are therefore compared unchanged, with all joins pairwise, and with steps of many inputs
     split where no table becomes larger. A tree that is hopeless in one direction is returned unchanged.
 
-    A short propagation is searched for where it sweeps many cells, if the search need not be compiled first: its best
-    tree often sweeps several times fewer, which users see in each propagation.
+    The search begins if the propagation of the first tree is not short. It goes on as :class:`.effort.SearchRounds`
+    allows for a run of both sweeps.
 
     Parameters
     ----------
@@ -90,18 +78,10 @@ def tree_for_both_ways(search: TreeSearch, effort: PlanningBudget | None = None,
         # making the joins of each tree pairwise, and its price, take as long as some of the search
         each = _PAIRS_SECONDS * max(len(dims), len(units.members), 1)
         most = int(policy.pairs_share * propagation / each)
-    if search.automatic and propagation < _BOTH_WAYS_SHORT_SECONDS:
-        seconds = 0.0
-        if propagation >= policy.restart_least_seconds:
-            seconds = _restart_seconds(best, policy.restart_cells, _RESTART_CELL_SECONDS)
-        if seconds:
-            left = effort.left(propagation) - _BOTH_WAYS_TABLES * TABLE_SECONDS * len(best.scopes)
-            most_seconds = max(SMALL_SECONDS, policy.share * propagation)
-            search = replace(search, seconds=min(seconds, most_seconds, max(left, _LEAST_RESTARTS_SECONDS)))
-        elif propagation < _BOTH_WAYS_SMALL_SECONDS:
-            return best
+    if search.automatic and propagation < policy.restart_least_seconds:
+        return best
     sweeps = max(seconds_of_best / max(tree_cost(best, rates, itemsize).seconds, rates.step_seconds), 1.0)
-    found = replace(search, rates=rates, sweeps=sweeps).trees(effort, check, starts)
+    found = replace(search, rates=rates, sweeps=sweeps, begins=0.0).trees(effort, check, starts)
     one_way = tree_cost(found[0], rates, itemsize).seconds
     if one_way > HOPELESS_SECONDS:
         return found[0]
@@ -116,26 +96,27 @@ def _tree_as_asked(
     search: TreeSearch, starts: Starts, first: tuple[int, ...], effort: PlanningBudget, check: Check | None
 ) -> Tree:
     """Choose the buckets or cliques of the first order, or of the best of many if the first sweeps many cells."""
-    policy = OrderPolicy.current()
     best = starts.buckets(first) if search.tree == "bucket" else starts.cliques(first)
     if not isinstance(search.order, str):
         return best
     if search.automatic:
         hopeless = tree_cost(best, search.rates, search.itemsize).seconds > HOPELESS_SECONDS
-        seconds = 0.0 if hopeless else _restart_seconds(best, policy.asked_cells, _ASKED_CELL_SECONDS)
+        seconds = 0.0 if hopeless else _restart_seconds(best)
         if not seconds:
             return best
-        search = replace(search, seconds=seconds)
+        one_way = max(tree_cost(best, search.rates, search.itemsize).seconds, search.rates.step_seconds)
+        sweeps = max(two_way_seconds(best, search.rates, search.itemsize) / one_way, 1.0)
+        search = replace(search, least=seconds, sweeps=sweeps, begins=0.0)
     found = search.trees(effort, check, starts)
     return min(found, key=lambda one: two_way_seconds(one, search.rates, search.itemsize))
 
 
-def _restart_seconds(tree: Tree, cells: int, cell_seconds: float) -> float:
-    """Return the seconds for trying further orders if a tree sweeps more than ``cells`` cells; 0 otherwise."""
+def _restart_seconds(tree: Tree) -> float:
+    """Return the least seconds for further orders if a requested tree sweeps many cells; 0 otherwise."""
     swept = sum(tree.joined_cells)
-    if swept <= cells or not loops_are_ready():
+    if swept <= OrderPolicy.current().asked_cells or not loops_are_ready():
         return 0.0
-    return min(_LONGEST_RESTARTS_SECONDS, cell_seconds * swept)
+    return min(_LONGEST_RESTARTS_SECONDS, _ASKED_CELL_SECONDS * swept)
 
 
 def cheapest_both_ways(trees: Sequence[Tree], rates: Rates, itemsize: int) -> Tree:

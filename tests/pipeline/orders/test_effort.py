@@ -20,15 +20,24 @@ from bucketflow.pipeline.budget.fit import fitted
 from bucketflow.pipeline.errors import BudgetError, format_bytes, format_count
 from bucketflow.pipeline.formats.read import load
 from bucketflow.pipeline.orders import min_fill
-from bucketflow.pipeline.orders.effort import LEAST, SHARE, OrderPolicy, PlanningBudget
-from bucketflow.pipeline.orders.tree_search import TreeSearch
+from bucketflow.pipeline.orders.effort import (
+    FUNCTION_SECONDS,
+    LEAST,
+    LEAST_SEARCH,
+    SHARE,
+    OrderPolicy,
+    PlanningBudget,
+    SearchRounds,
+)
+from bucketflow.pipeline.orders.tree_search import TreeName, TreeSearch
 from bucketflow.pipeline.orders.two_way_search import tree_for_both_ways
 from bucketflow.pipeline.plans.plan import Plan
 from bucketflow.pipeline.plans.planner import Planner, forget_plans
 from bucketflow.pipeline.plans.problem import PlanOptions, Problem
 from bucketflow.pipeline.preprocessing.preprocess import reduce_model
-from bucketflow.pipeline.trees.costs import Rates
-from bucketflow.pipeline.trees.tree import Tree
+from bucketflow.pipeline.trees.costs import Rates, tree_cost, two_way_seconds
+from bucketflow.pipeline.trees.tree import Tree, bucket_tree
+from bucketflow.tasks.compiler.code_cache import impatient
 from bucketflow.tasks.steps.semiring import SUM_PRODUCT
 from tests.policies import InForce
 
@@ -71,6 +80,73 @@ def test_an_account_allows_a_share_of_the_run_or_a_little():
     assert effort.left(0.0) == pytest.approx(LEAST - 0.1)
     assert PlanningBudget(asked=2.0, spent=0.1).allows(2.0, 0.0)
     assert not PlanningBudget(spent=inf).allows(0.0, 1e9)
+
+
+def rounds_of(rounds: SearchRounds, runs: Sequence[float]) -> list[float]:
+    """The seconds of the rounds of a search whose best trees are predicted to run for these seconds."""
+    found: list[float] = []
+    for run in runs:
+        found.append(rounds.next_seconds(sum(found), run))
+    return found
+
+
+def test_a_search_ends_when_its_best_tree_runs_soon() -> None:
+    """The first tree would run for an hour, the next one for a tenth of a second."""
+    assert rounds_of(SearchRounds(LEAST_SEARCH, 8.0), [3600.0, 0.1]) == [LEAST_SEARCH, 0.0]
+    # the first round is searched however short the run is
+    assert rounds_of(SearchRounds(LEAST_SEARCH, 8.0), [1e-3, 1e-3]) == [LEAST_SEARCH, 0.0]
+
+
+def test_rounds_double_up_to_a_share_of_the_run() -> None:
+    found = rounds_of(SearchRounds(LEAST_SEARCH, 8.0), [10.0 * 0.95**i for i in range(9)])
+    assert found[:3] == [LEAST_SEARCH, 2 * LEAST_SEARCH, 4 * LEAST_SEARCH]
+    assert found[-1] == 0.0
+    assert 0.5 < sum(found) <= SHARE * 10.0
+
+
+def test_a_round_that_is_not_expected_to_gain_its_time_is_not_searched() -> None:
+    """Rounds gain nothing: the last one takes no more than the gain that chance may have hidden."""
+    run, several = 8.0, [8.0] * 9
+    found = rounds_of(SearchRounds(LEAST_SEARCH, 8.0), several)
+    assert 0.0 < sum(found) < 0.5 * SHARE * run
+    # rounds that gain a tenth each are followed by more
+    assert sum(rounds_of(SearchRounds(LEAST_SEARCH, 8.0), [run * 0.9**i for i in range(9)])) > sum(found)
+
+
+def test_a_requested_time_is_used_whatever_the_run() -> None:
+    assert sum(rounds_of(SearchRounds(1.0, 1.0), [1e-3] * 9)) == pytest.approx(1.0)
+    # trees that were requested are searched for at least so long, and for a share of a longer run
+    assert sum(rounds_of(SearchRounds(0.5, 8.0), [1e-3] * 9)) == pytest.approx(0.5)
+    assert sum(rounds_of(SearchRounds(0.5, 8.0), [60.0] * 9)) > 1.0
+
+
+@pytest.mark.skipif(not DATA.exists(), reason="the benchmark instances are not here")
+@pytest.mark.parametrize("both", [False, True])
+def test_short_runs_are_planned_for_one_round(both: bool) -> None:
+    """One round finds a tree several times faster, and no second one is searched, as the run is then short."""
+    network = reduce_model(load(DATA / "uai" / "uai2008_linkage" / "pedigree20.erg.gz"), "partition", {})
+    search = TreeSearch(network.dims, network.scopes)
+    find = tree_for_both_ways if both else TreeSearch.cheapest
+    price = two_way_seconds if both else lambda tree, *_: tree_cost(tree).seconds
+    first = bucket_tree(network.dims, network.scopes, search.first_order)
+    with impatient():
+        found, again = (find(search, effort := PlanningBudget()) for _ in range(2))
+    assert found == again
+    assert price(found, RATES, 8) < 0.5 * price(first, RATES, 8)
+    assert effort.spent - 2 * FUNCTION_SECONDS * len(network.scopes) < 1.6 * LEAST_SEARCH
+
+
+@pytest.mark.parametrize("kind", ["bucket", "junction"])
+def test_requested_trees_of_long_propagations_are_searched_longer(kind: TreeName) -> None:
+    """The time grows with the cells at first, and is a share of a long propagation."""
+    problem = replace(grid(6, 9, 3), targets=None)
+    spent = []
+    for speed in (1e9, 1e5):
+        search = TreeSearch(problem.dims, problem.scopes, tree=kind, rates=Rates(speed, speed, speed))
+        with impatient(), OrderPolicy.using(asked_cells=0):
+            tree_for_both_ways(search, effort := PlanningBudget())
+        spent.append(effort.spent)
+    assert spent[1] > 2 * spent[0]
 
 
 def test_short_propagations_are_fitted_with_few_plans(planned: list[Plan]) -> None:

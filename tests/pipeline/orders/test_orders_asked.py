@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 from typing import Any, get_args
 
@@ -148,10 +149,8 @@ def swept(tree: Tree) -> int:
 def test_large_short_propagations_try_more_orders(kind: TreeName) -> None:
     """Whatever is predicted to be short, if the sweeps are large, and if the search need not be compiled first."""
     search = replace(wide_grid(), tree=kind)
-    few = OrderPolicy.using(both_ways_tiny_cells=0, restart_cells=1 << 62, asked_cells=1 << 62)
-    many = OrderPolicy.using(
-        both_ways_tiny_cells=0, restart_cells=0, asked_cells=0, restart_least_seconds=0.0, pairs_share=1e3
-    )
+    few = OrderPolicy.using(both_ways_tiny_cells=0, restart_least_seconds=inf, asked_cells=1 << 62)
+    many = OrderPolicy.using(both_ways_tiny_cells=0, asked_cells=0, restart_least_seconds=0.0, pairs_share=1e3)
     with few:
         first = tree_for_both_ways(search)
     with many, impatient():
@@ -166,7 +165,7 @@ def test_large_short_propagations_try_more_orders(kind: TreeName) -> None:
 def test_an_order_that_was_given_is_kept_however_much_it_sweeps() -> None:
     search = wide_grid()
     order = tuple(range(len(search.dims)))[::-1]
-    with OrderPolicy.using(both_ways_tiny_cells=0, restart_cells=0, asked_cells=0), impatient():
+    with OrderPolicy.using(both_ways_tiny_cells=0, asked_cells=0), impatient():
         for kind, build in ("bucket", bucket_tree), ("junction", junction_tree):
             found = tree_for_both_ways(replace(search, tree=kind, order=order))  # type: ignore[arg-type]
             assert found == build(search.dims, search.scopes, order)
