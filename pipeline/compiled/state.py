@@ -444,7 +444,9 @@ class CompiledState:
             (table,) = found.joints.values() if found.status == "ok" else (None,)
         else:
             beliefs = self._beliefs([target], findings)
-            possible = beliefs.total is not None and loose_log(network, findings) > -math.inf
+            total = -math.inf if beliefs.total is None else beliefs.total + loose_log(network, findings)
+            check_log10(self.model, total / math.log(10), findings.values())
+            possible = total > -math.inf
             table = expanded(network, variables, beliefs.tables, findings, max_marginals=False) if possible else None
         if table is None:
             raise ModelError("the findings are impossible: no distribution exists under them")

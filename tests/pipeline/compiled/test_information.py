@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import combinations, pairwise
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from bucketflow import BudgetError, Model, ModelError
 from bucketflow.pipeline.cli.main import main
 from bucketflow.pipeline.compiled.case_run import _PosteriorRunner
 from bucketflow.pipeline.compiled.compiled_policy import CompiledPolicy
+from bucketflow.pipeline.errors import InternalError
 from bucketflow.pipeline.models.cases import cases_of
 from tests.exact import Weights
 from tests.models import bayes_models, markov_models
@@ -308,3 +310,16 @@ def test_a_block_has_no_more_cases_than_there_are(monkeypatch: pytest.MonkeyPatc
     runner.plan_blocks(compiled.resources)
     assert runner.program is not None
     assert runner.size == 3
+
+
+def test_a_joint_is_refused_if_the_evidence_is_more_than_certain(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled = bucketflow.compile("diagnosis", background=False)
+    beliefs = compiled._beliefs
+
+    def wrong(*given: Any) -> Any:
+        found = beliefs(*given)
+        return replace(found, total=found.total + 1.0)
+
+    monkeypatch.setattr(compiled, "_beliefs", wrong)
+    with pytest.raises(InternalError, match="more than 1"):
+        compiled.joint(["Storm", "Flow"])
