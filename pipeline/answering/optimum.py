@@ -22,6 +22,7 @@ from ..options import Options, ProofOptions
 from ..orders.depth_first import sweep_cells
 from ..preprocessing.preprocess import Network, fixed_value, full_states, local_places
 from ..proofs.limits import Outcome
+from ..proofs.prover_policy import SCARCE_BYTES
 from ..results.bounds import Bounds, Number, relative_gap
 from ..results.proof import Proof
 from ..results.remaining_time import OnProgress
@@ -47,8 +48,6 @@ _ORDER_SHARE, _FIRST_SECONDS = 0.2, 1.0
 _PATIENCE = 60.0
 # Advice if costs are too large for exact bounds.
 _EXACT = "only a sweep over every cell (--method dense, without --time and --gap) is exact"
-# With less memory than this freed blocks are worth returning, which takes time.
-_SCARCE_BYTES = 1 << 30
 
 
 WholeSweep = Callable[[Callable[[], bool]], Result | None]
@@ -123,7 +122,7 @@ class Task:
         costs, units = cost_network(network)
         memory_bytes = max(resources.host_bytes - question.model.nbytes - COPIES * 8 * costs.cells, 0)
         # the C library keeps freed pages, which count towards the limit of a small memory
-        if memory_bytes < _SCARCE_BYTES:
+        if memory_bytes < SCARCE_BYTES:
             return_large_blocks()
             return_freed_pages()
         limits = ProofLimits(

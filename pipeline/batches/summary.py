@@ -19,6 +19,7 @@ from ...storage.files import Place
 from ...storage.run_folder import BatchDir
 from ..drawings.html import shown_rows
 from ..errors import encodable, printable, public
+from ..formats.format_policy import FormatPolicy
 from ..models.frames import imported_pandas
 from .manifest import Row
 
@@ -44,8 +45,6 @@ _COLUMNS = {
 
 _ANSWERED = {"row": int, "name": str, "query": str, "variable": str, "state": str}
 _MARGINAL_COLUMNS, _ASSIGNMENT_COLUMNS = {**_ANSWERED, "index": int, "value": float}, _ANSWERED
-# Lines that are written together: some 50 MB while they are Python objects.
-_GROUP_LINES = 1 << 17
 
 # Of a summary, how many rows ended how.
 _COUNTS = ("rows", "answered", "bounded", "refused", "failed", "stopped", "reused")
@@ -257,7 +256,7 @@ def _parquet(lines: Iterator[Sequence[Any]], columns: Mapping[str, type]) -> byt
     schema = pyarrow.schema([(name, kinds[kind]) for name, kind in columns.items()])
     written = io.BytesIO()
     with pyarrow.parquet.ParquetWriter(written, schema) as writer:
-        while part := list(islice(lines, _GROUP_LINES)):
+        while part := list(islice(lines, FormatPolicy.current().row_group)):
             cells = zip(columns.values(), zip(*part, strict=True), strict=True)
             arrays = [_column(column, kind, kinds[kind]) for kind, column in cells]
             writer.write_table(pyarrow.Table.from_arrays(arrays, schema=schema))

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...cluster.memory import default_memory_bytes
-from ...tasks.steps.number_limits import CELL_BYTES
+from ...tasks.steps.number_limits import CELL_BYTES, LARGEST_INT32
 from ..errors import BucketflowError, FormatError, ModelError, UnreadableError, shorten, unreadable, writing
 from ..formats.format_policy import WORD_BYTES
 from ..formats.npz_files import NpzEntry, npz_entries, verify_memory
@@ -32,8 +32,6 @@ from ..formats.text.source import JSON_BYTES, Source, read_source
 from ..formats.text.tokens import has_plain_digits
 from ..gates.circuit import CircuitGraph, CircuitPolicy, CircuitVariables, Gates, pieces
 from ..local_paths import local_path, whole_file
-
-_MOST = 1 << 31
 
 
 class _NnfDraft:
@@ -163,7 +161,7 @@ def read_nnf(source: Source) -> CircuitGraph:
 
 
 def _is_count(word: str) -> bool:
-    return has_plain_digits(word) and word.isdigit() and int(word) < _MOST
+    return has_plain_digits(word) and word.isdigit() and int(word) <= LARGEST_INT32
 
 
 def _header(draft: _NnfDraft, line: int, words: Sequence[str]) -> tuple[int, int, int]:

@@ -25,8 +25,6 @@ from ..examples import examples
 from ..formats.registry import formats, unread_formats
 from ..learning.fit_folder import fit_facts, stored_fit
 
-# Characters beside each cell of a table.
-_BETWEEN = 3
 _NO_BREAK = "\u00a0"
 
 
@@ -234,7 +232,7 @@ def fitted(
 def _room(cells: Mapping[str, Sequence[str]], left_out: Sequence[str], width: int) -> int:
     """Return the remaining width of a line if each column is as wide as its longest word."""
     kept = [texts for name, texts in cells.items() if name not in left_out]
-    return width - sum(map(_least_width, kept)) - _BETWEEN * len(kept)
+    return width - sum(map(_least_width, kept)) - 3 * len(kept)  # a line and two blanks for each
 
 
 def _least_width(texts: Sequence[str]) -> int:

@@ -52,9 +52,6 @@ Array = NDArray[Any]
 B = TypeVar("B")
 """What a runner makes of a block of cases."""
 
-# Likelihoods are by case and state, states by case.
-_SOFT_AXES = 2
-
 
 def answered_cases(
     compiled: CompiledState,
@@ -284,7 +281,7 @@ class CaseRunner(ABC, Generic[B]):
         total += loose_log(self.network, self.findings)
         for v, column in block.columns.items():
             local = v in self.network.local
-            if column.ndim == _SOFT_AXES:
+            if column.ndim == 2:  # likelihoods are by case and state, states by case
                 found = case_likelihoods(column, self.network.domains[v])
                 total += found.log_scale if local else found.log_means
             elif not local:
@@ -397,7 +394,7 @@ class _PosteriorRunner(CaseRunner[_Block]):
             logs[case] = found.log10_evidence
             for name, table in answers.items():
                 table[case] = found.get(name, 0.0)
-        soft = [column for column in cases.columns.values() if column.ndim == _SOFT_AXES]
+        soft = [column for column in cases.columns.values() if column.ndim == 2]
         check_log10(self.model, float(logs.max(initial=-math.inf)), [*self.compiled.findings.values(), *soft])
         return block
 
@@ -412,7 +409,7 @@ class _PosteriorRunner(CaseRunner[_Block]):
             return np.tile(
                 expanded(self.network, (variable,), {}, self.findings, max_marginals=False), (block.count, 1)
             )
-        elif block.columns[variable].ndim == _SOFT_AXES:
+        elif block.columns[variable].ndim == 2:
             found = case_likelihoods(block.columns[variable], states).shares.T
         else:
             return np.asarray(self._by_state(variable).shares[block.columns[variable]])

@@ -23,6 +23,7 @@ from ...tasks.gpu.memory import out_of_memory, portable_errors
 from ...tasks.gpu.messages import propagation
 from ...tasks.gpu.messages.propagation import DeviceMessages, MessageProgram, one_at_a_time
 from ...tasks.gpu.messages.records import FINDING_EXPONENT
+from ...tasks.steps.number_limits import LARGEST_INT32
 from ...tasks.sweeps.scaled import Scaled
 from ..machine.resources import Resources
 from ..models.cases import Cases
@@ -228,9 +229,6 @@ def run_cases(program: CaseProgram, cases: Cases, common: Array) -> tuple[Array,
         return program.answered(cases, common)
 
 
-_MOST_GROUP_CELLS: Final = 1 << 31
-
-
 class GpuPropagation:
     """A plan with its leaves, ready for any findings on a GPU.
 
@@ -354,7 +352,7 @@ class GpuPropagation:
         if self._other is None or self._other[0] != (targets, asked):
             self._other = None
             single = self._program
-            while group > 1 and group * single.records.slab_cells >= _MOST_GROUP_CELLS:
+            while group > 1 and group * single.records.slab_cells > LARGEST_INT32:
                 group //= 2
             program = message_program(self._plan, self._leaves, self._hosts, targets, group)
             while group > 1 and not program.cases_within(self._free_bytes):

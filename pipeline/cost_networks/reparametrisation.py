@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from ...tasks.steps.light_dataclass import dataclass
+from ...tasks.steps.number_limits import EXACT_INTEGER
 from .working_network import CostNetworkPolicy, Integers, NetworkProblem
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ _PROBE_SWEEPS: Final = 10
 _STALLED_SHARE: Final = 5e-4
 
 #: Every number stays below this, so that sums and differences of two are exact.
-_EXACT = 2.0**52
+_EXACT = EXACT_INTEGER / 2
 #: Fractions of small costs are multiples of a power of two chosen so that totals have this many bits.
 _BITS = 46
 

@@ -46,7 +46,7 @@ class FormatPolicy(Policy):
         Variables with more values are reduced before tables are made; others keep each value, so that it can be
         observed.
     row_group : int
-        Draws of a row group of Parquet.
+        Draws, or answers, of a row group of Parquet: some 50 MB of answers while they are Python objects.
     naming_seconds : float
         Wall seconds of reading a file after which a shell is offered no names of variables.
     """

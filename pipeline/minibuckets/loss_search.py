@@ -27,8 +27,6 @@ _SEARCH_SECONDS: Final = 0.02
 _KNOWN_SUMS: Final = 1 << 15
 
 Array = NDArray[Any]
-# Bits of a word that contexts are packed into.
-_WORD: Final = 62
 
 
 class ExactSums(Protocol):
@@ -319,7 +317,7 @@ def _packed(context: Sequence[int], sizes: Sequence[int]) -> tuple[list[tuple[in
     found, word, shift = [], 0, 0
     for n in context:
         bits = max(1, (sizes[n] - 1).bit_length())
-        if shift + bits > _WORD:
+        if shift + bits > 62:  # contexts are packed into words of an int64
             word, shift = word + 1, 0
         found.append((n, word, shift))
         shift += bits

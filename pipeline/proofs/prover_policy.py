@@ -18,7 +18,7 @@ MEMORY_PART: Final = 4
 # CPU seconds of a time slice that is long enough to plan a sweep, or to improve a known assignment.
 LONG_TURN_SECONDS: Final = 0.5
 # Below this memory, freed pages are returned to the system, which takes milliseconds.
-SCARCE_BYTES: Final = 1 << 28
+SCARCE_BYTES: Final = 1 << 30
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from ...tasks.boxes.codecs import Codec, PlainCodec
 from ...tasks.gpu.arrays import on_host
 from ...tasks.steps.light_dataclass import dataclass
+from ...tasks.steps.number_limits import LARGEST_INT32
 from ...tasks.steps.semiring import SUM_PRODUCT, Semiring
 from ...tasks.sweeps.scaled import Scaled, SumProduct, measured_each
 from ...tasks.sweeps.sweep import Plain
@@ -40,7 +41,7 @@ Levels = dict[Any, tuple[Array, Array]]
 
 # Primes below 2**31 with roots of unity of a higher order are few.
 _MAX_POINTS = 1 << 20
-_PRIME_LIMIT = 1 << 31
+_PRIME_LIMIT = LARGEST_INT32 + 1
 # Relative rounding of the floating sweep: 2**-52 for each of up to 2**32 operations on any path.
 _SLACK = 1e-6
 

@@ -15,15 +15,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from ...tasks.steps.axes import RUN_CELLS as LONGEST_RUN
 from ...tasks.steps.light_dataclass import dataclass
 from ...tasks.steps.products import pays
 from .tree import Sizer, Tree, sizer_of
 
 RUN_CELLS = 128
 """A run grows until it has this many cells: four vectors of int16, where loop overhead is negligible."""
-
-_LONGEST_RUN = 4096
-"""A run must leave some axes for blocks and threads, so it does not grow beyond this."""
 
 _SMALL_CELLS = 1024
 """Steps on tables up to this size spend their time between the loops: they get no run."""
@@ -134,7 +132,7 @@ class _Chooser:
         run: list[int] = []
         cells = 1
         for v in sorted(variables, key=self.rank.__getitem__, reverse=True):
-            if cells >= RUN_CELLS or (run and cells * self.tree.dims[v] > _LONGEST_RUN):
+            if cells >= RUN_CELLS or (run and cells * self.tree.dims[v] > LONGEST_RUN):
                 break
             run.append(v)
             cells *= self.tree.dims[v]

@@ -34,7 +34,7 @@ _WORK_PER_SECOND, _EDGES_PER_SECOND = 2.0**24 / 0.3, 2.0**21 / 0.2
 # Sums are scaled so that their upper bound is this power of two: floats hold what is 2^2000 times smaller.
 _HIGHEST_BIT: Final = 1000
 # A sum below this power of two may have lost digits in the last conversion to a float.
-_LOWEST_BIT: Final = -1000
+_LOWEST_BIT: Final = -_HIGHEST_BIT
 # Ganak recognises components by hashes of this many bits, and handles fewer components in a CPU second.
 _HASH_BITS, _COMPONENTS_PER_SECOND = 128, 1e8
 #: A turn that takes this many times its nominal time is ended by the clock.

@@ -15,9 +15,6 @@ from ...models.dcop import AMOUNT_DIGITS
 Value = Any
 """Values of literals and variables: int, float, bool, str, or a tuple of them."""
 
-DECIMALS = 9
-"""Decimals to which costs are rounded that are computed with decimals."""
-
 _MAX_BITS = 1024
 _MAX_DIGITS = 30
 MAX_LETTERS = 256
@@ -93,7 +90,7 @@ def exact(value: Value) -> int | Decimal:
         return int(computed)
     if math.isnan(computed):
         raise ExpressionError("a value that is not a number")
-    return Decimal(repr(round(computed, DECIMALS)))
+    return Decimal(repr(round(computed, 9)))  # nine decimals of a cost that is computed with decimals
 
 
 FUNCTIONS: dict[str, Callable[..., Value]] = {

@@ -76,7 +76,7 @@ class Trail:
 Stop = Callable[[], bool]
 
 #: Origins are 32-bit numbers of a row and a state.
-MOST_CELLS = (1 << 32) - 1
+MOST_CELLS = int(np.iinfo(np.uint32).max)
 
 
 def layers(network: CostNetwork, found: MiniBuckets, side: Operations = HOST) -> Iterator[Layer]:

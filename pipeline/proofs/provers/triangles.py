@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from ....tasks.steps.number_limits import EXACT_INTEGER
 from ...cost_networks.cost_network import CostNetwork, CostTable, States
 from ...cost_networks.working_network import CostNetworkPolicy, problem_of
 from ..limits import Outcome
@@ -37,7 +38,7 @@ _TRIANGLE_SINGLE_SWEEPS: Final = 4
 _TRIANGLE_GAP_SHARE: Final = 0.01
 
 #: Limit of held values, in grains, so that sums and differences are exact.
-_EXACT = 2.0**51
+_EXACT = EXACT_INTEGER / 4
 #: Bytes for each entry that is held, which leaves as much to others; for each triangle; for each cell of a function,
 #: which is there three times while single variables have their turn.
 _ENTRY_BYTES, _TRIANGLE_BYTES, _CELL_BYTES = 16, 500, 32
