@@ -422,7 +422,7 @@ class _Sampler:
         resources = Resources(self.options)
         if self.options.gpus is None or not self.n:
             return None
-        why = why_walked_here(resources, drawing, self.n * self.columns, self._bound is not None, self.dtype)
+        why = why_walked_here(resources, drawing, self.n, self.columns, self._bound is not None, self.dtype)
         if not why:
             seed, together = self.options.seed, self.n if self.held else self.batch
             walks = device_walks(resources, drawing, self.network, together, self.columns, seed, self.dtype)

@@ -13,6 +13,7 @@ from ...tasks.steps.sweep_policy import SweepPolicy
 from ...tasks.sweeps.conditional_draws import TOGETHER as TOGETHER
 from ...tasks.sweeps.conditional_draws import Conditional, step_conditionals
 from ...tasks.sweeps.scaled import Scaled, measured
+from ..answering.engines.strategy_policy import StrategyPolicy
 from ..machine.resources import Resources
 from ..plans.planning_policy import PlanningPolicy
 from ..preprocessing.preprocess import Network
@@ -26,7 +27,7 @@ Array = NDArray[Any]
 
 
 def why_walked_here(
-    resources: Resources, drawing: Drawing | None, variable_draws: int, thrown_away: bool, dtype: np.dtype[Any]
+    resources: Resources, drawing: Drawing | None, draws: int, variables: int, thrown_away: bool, dtype: np.dtype[Any]
 ) -> str:
     """Return why this machine's cores make draws though a GPU was requested; an empty text if the GPU makes them.
 
@@ -34,8 +35,8 @@ def why_walked_here(
     ----------
     resources : Resources
     drawing : Drawing or None
-    variable_draws : int
-        Draws times variables.
+    draws, variables : int
+        Number of draws, and of drawn variables.
     thrown_away : bool
         Whether some draws are rejected.
     dtype : dtype
@@ -50,12 +51,17 @@ def why_walked_here(
         return "because tables are in slices, in boxes on disk, or sparse"
     policy = SweepPolicy.current()
     start = PlanningPolicy.current().device_start_seconds if resources.device_sleeps else policy.least_walk_seconds
-    if variable_draws < start * _WALKED_A_SECOND:
+    cores = draws * variables / _WALKED_A_SECOND
+    if cores < start:
         return "because this takes less time than starting a device"
+    if sweep is not None:
+        # a device needs the sums of all rows of a table, and cores compute the rows of their draws if these are fewer
+        large = [s.lowered for s in sweep.run.plan.up if s.lowered.out_cells > policy.rows_a_draw * draws]
+        if sum([each.cells for each in large]) * StrategyPolicy().table_cell_seconds > cores:
+            return "because this takes less time than making the tables for a device"
     from ...tasks.sweeps import device_walks
 
-    kernels, cores = device_walks.walk_kernels(dtype), variable_draws / _WALKED_A_SECOND
-    if cores_end_first(kernels, cores):
+    if cores_end_first(device_walks.walk_kernels(dtype), cores):
         AVOIDED_START.seconds += cores
         return "because this takes less time than compiling the kernels of a device"
     return ""
