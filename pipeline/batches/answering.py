@@ -42,7 +42,7 @@ def answered(pack: Sequence[PricedRow], options: Options) -> list[dict[str, Any]
 
     A row that is stopped is the last one.
     """
-    if options.memory is None and pack[0].price.kind in ("small", "decided"):
+    if options.memory is None and pack[0].price.kind in ("small", "compiled", "decided"):
         options = replace(options, memory=default_memory_bytes())  # looking takes as long as a small question
     compiled = compiled_for(pack, options) or circuit_for(pack, options)
     if isinstance(compiled, Compiled) and compiled.better is not None and compiled.plan is not None:
@@ -65,7 +65,8 @@ def compiled_for(pack: Sequence[PricedRow], options: Options, before: int = 0) -
         if rows < BatchPolicy.current().compiled_rows or model_of_row(wanted[0].row, options).kind == "cost":
             return None
         compiled = compiled_of_row(wanted[0].row, options)
-        if options.gpus is not None and compiled.plan and compiled.plan.seconds > BatchPolicy.current().large_seconds:
+        large = compiled.plan is not None and compiled.plan.seconds > BatchPolicy.current().large_seconds
+        if options.gpus is not None and large and wanted[0].price.kind != "compiled":
             return None  # the price of these rows is for a device
         compiled.expect(rows - before)
         return compiled
@@ -126,7 +127,7 @@ class PackCircuit:
 
 def _is_compiled(asked: PricedRow) -> bool:
     """Whether a compiled model answers a row."""
-    return asked.row.query in _COMPILED and asked.price.kind == "small" and not asked.row.named
+    return asked.row.query in _COMPILED and asked.price.kind in ("small", "compiled") and not asked.row.named
 
 
 def answered_one(asked: PricedRow, options: Options, compiled: Compiled | PackCircuit | None) -> dict[str, Any]:

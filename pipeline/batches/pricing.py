@@ -56,7 +56,7 @@ _PIECE_FREE_SECONDS: Final = 1.0
 # Each further cut has one part in this many of the memory.
 _PIECE_MEMORY_PART: Final = 4
 
-Kind = Literal["small", "decided", "searched", "large", "alone", "wrong"]
+Kind = Literal["small", "compiled", "decided", "searched", "large", "alone", "wrong"]
 
 
 #: Queries that a search of clauses answers.
@@ -69,9 +69,10 @@ class Price:
 
     Parameters
     ----------
-    kind : {"small", "decided", "searched", "large", "alone", "wrong"}
-        Packed with others; packed without a plan, because the evidence leaves nothing to plan, or because only a search
-        may answer; worth all workers; an optimum between bounds, in one process; not asked.
+    kind : {"small", "compiled", "decided", "searched", "large", "alone", "wrong"}
+        Packed with others; packed for a compiled model on the CPU; packed without a plan, because the evidence leaves
+        nothing to plan, or because only a search may answer; worth all workers; an optimum between bounds, in one
+        process; not asked.
     seconds : float
         On one core; of an optimum between bounds what it is given, or infinite.
     peak_bytes, disk_bytes : int
@@ -194,7 +195,7 @@ def shared_price(rows: Sequence[Row], options: Options, slot: float | None = Non
             if is_searched(strategy) or _has_circuit(strategy, asked, row, options, len(rows)):
                 return Price("searched")
         if (plan := _compiled_plan(rows, options, slot)) is not None:
-            return _plan_price(plan, "small")
+            return _plan_price(plan, "compiled")
         prepared = prepare(question, Resources(options_of(row, options)))
     except HopelessError as error:
         return _shared_refusal(rows, model, options, tree_cost(error.tree).seconds)
@@ -249,21 +250,22 @@ def _compiled_plan(rows: Sequence[Row], options: Options, slot: float | None) ->
     plan = compiled.plan
     if plan is None or plan.seconds <= policy.large_seconds:
         return plan
-    if options.gpus is not None or (slot is not None and plan.seconds > slot / 2):
+    if slot is not None and plan.seconds > slot / 2:
         return None
     return plan if _is_quicker_compiled(compiled, plan, rows, options) else None
 
 
 def _is_quicker_compiled(compiled: Compiled, plan: Plan, rows: Sequence[Row], options: Options) -> bool:
     """Whether all messages of a compiled model, and for each row the messages that differ from those of the row before
-    it, take less time than a sweep for each row, as planned for the first.
+    it, take less time than a sweep for each row, as planned for the first. A device does not plan in less time.
     """
     model, skeleton = compiled.model, compiled.skeleton
     cases = joined_cases([one_case(model, evidence_of_row(model, row)) for row in rows])
     leaves = {skeleton.network.variables[v]: leaf for v, leaf in skeleton.hosts.items()}
     asked = plan.seconds + alone_seconds(plan.steps, cases, leaves, 0, True, plan.kept_threads)
-    own = prepare(question_of_row(model, rows[0]), Resources(options_of(rows[0], options))).plan
-    return own is not None and asked < len(rows) * own.seconds
+    own = prepare(question_of_row(model, rows[0]), Resources(options_of(rows[0], options)))
+    planning = own.seconds if options.gpus is not None else 0.0
+    return own.plan is not None and asked < len(rows) * (own.plan.seconds + planning)
 
 
 def _is_searched(question: Question, row: Row, options: Options) -> bool:
@@ -448,7 +450,8 @@ class Pricing:
         if kept is None or kept.get("kind") is None:
             return None
         price = Price.from_dict(kept)
-        again = asked.stops > 0 and (price.kind == "small" or (price.kind == "large" and price.pieces == 1))
+        whole = price.kind in ("small", "compiled") or (price.kind == "large" and price.pieces == 1)
+        again = asked.stops > 0 and whole
         return None if again else price
 
     def _call(self, asked: PricedRow) -> tuple[Any, ...]:

@@ -223,14 +223,18 @@ def test_gpus_do_not_keep_a_batch_from_a_circuit_or_a_compiled_model(
         asked = rows_of(tmp_path, bucketflow.load(tmp_path / "grid.uai"), [{f"x{k}": 0} for k in range(5)])
         price = pricing.shared_price([one.row for one in asked], Options(gpus=1))
         assert price is not None
-        assert price.kind == "small"
-        small = [replace(one, price=price) for one in asked]
+        assert price.kind == "compiled"
+        compiled = [replace(one, price=price) for one in asked]
+        small = [replace(one, price=replace(price, kind="small")) for one in asked]
         assert compiled_for(small, Options(gpus=1)) is not None
-        with models.BatchPolicy.using(large_seconds=0.0):  # a price that is for a device
-            assert compiled_for(small, Options(gpus=1)) is None
+        with models.BatchPolicy.using(large_seconds=0.0):
+            assert compiled_for(small, Options(gpus=1)) is None  # a price that is for a device
+            assert compiled_for(compiled, Options(gpus=1)) is not None
 
 
-def test_long_rows_share_a_compiled_model_where_that_takes_less_than_a_sweep_for_each(tmp_path: Path) -> None:
+def test_long_rows_share_a_compiled_model_where_that_takes_less_than_a_sweep_for_each(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     bucketflow.save(grid(6, 6, 3, "markov"), tmp_path / "grid.uai")
     model = bucketflow.load(tmp_path / "grid.uai")
     few = [one.row for one in rows_of(tmp_path, model, [{"x0": k % 3, "x35": k % 2} for k in range(12)])]
@@ -239,7 +243,9 @@ def test_long_rows_share_a_compiled_model_where_that_takes_less_than_a_sweep_for
     with BatchPolicy.using(large_seconds=0.0):
         price = pricing.shared_price(few, Options())
         assert price is not None
-        assert price.kind == "small"
+        assert price.kind == "compiled"
+        with device(monkeypatch):  # which would be planned for each row
+            assert pricing.shared_price(few, Options(gpus=1)) == price
         # the loss of a row that is stopped is at most its time
         assert pricing.shared_price(few, Options(), price.seconds) is None
         assert pricing.shared_price(few[:4], Options(), 4 * price.seconds) is not None

@@ -211,7 +211,7 @@ def test_rows_are_priced_for_some_time_and_at_least_one(folder: Path) -> None:
 
 
 @given(
-    kind=st.sampled_from(("small", "large", "alone", "wrong")),
+    kind=st.sampled_from(("small", "compiled", "large", "alone", "wrong")),
     seconds=st.one_of(st.just(math.inf), st.floats(0, 1e9)),
     order=st.lists(st.text(max_size=3), max_size=3),
     pieces=st.integers(1, 9),

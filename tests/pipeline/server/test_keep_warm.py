@@ -48,7 +48,7 @@ def warm(cache: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ServerFolder]
     monkeypatch.setattr(warm_client, "posted", lambda *given: iter([*posted(*given)]))
     monkeypatch.setattr(warm_client, "start_server", lambda *_: pytest.fail("another server was started"))
     folder = warm_client.folder_here()
-    server = QuestionServer(ServerSettings(), folder, serving._command_run)
+    server = QuestionServer(ServerSettings(), folder, serving.run_described)
     ready = threading.Event()
 
     def run() -> None:
