@@ -19,10 +19,10 @@ each of them.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from ...tasks.steps.axes import REMEMBERED_SIZES, bits_of
-from ...tasks.steps.caches import Memo
+from ...tasks.steps.caches import Memo, Remembered
 from ...tasks.steps.semiring import SUM_PRODUCT
 from ...tasks.steps.step import Step, make_step
 from ...tasks.sweeps.sweep import freed_tables
@@ -116,3 +116,11 @@ class JointPaths:
         freed = freed_tables(steps, (last,))
         nbytes = sweep_peak(steps, Sizing(plan.tree.dims, plan.itemsize, plan.threads), (), freed=freed) if steps else 0
         return Joint(tuple(steps), last, made.get(last, (own,)), tuple(read), freed, nbytes)
+
+
+_PATHS: Final[Remembered[JointPaths]] = Remembered(4)
+
+
+def paths_of(plan: Plan) -> JointPaths:
+    """Return the paths of a plan, once for all models that are compiled with this plan."""
+    return _PATHS.of((plan,), (), lambda: JointPaths(plan))

@@ -46,7 +46,7 @@ from ..results.posteriors import Marginals
 from ..trees.tree import Target
 from .better_plans import BetterPlans, propagation_seconds, searches_of
 from .compiled_policy import CompiledPolicy
-from .joint_paths import JointPaths
+from .joint_paths import JointPaths, paths_of
 from .structure import Skeleton, check_memory, fresh_plan, fresh_question
 
 if TYPE_CHECKING:
@@ -424,7 +424,7 @@ class CompiledState:
         plan = self.plan
         assert plan is not None
         if self._paths is None or self._paths.plan is not plan:
-            self._paths = _PlanPaths(plan, JointPaths(plan), self.resources.memory_bytes - plan.kept_bytes)
+            self._paths = _PlanPaths(plan, paths_of(plan), self.resources.memory_bytes - plan.kept_bytes)
         return self._paths
 
     def _joint_here(self, variables: tuple[int, ...], findings: Mapping[int, Array]) -> Array | None:

@@ -24,7 +24,7 @@ from ..preprocessing.preprocess import Network, fixed_value
 from ..queries.arithmetic import ScaledPartition
 from ..queries.beliefs import BeliefRequest, local_part, local_targets
 from ..trees.tree import Target
-from .joint_paths import JointPaths
+from .joint_paths import paths_of
 
 Array = NDArray[Any]
 
@@ -105,8 +105,10 @@ def _far_pairs_fit(skeleton: Skeleton, memory_bytes: int) -> bool:
     if plan is None:
         return True
     far = [target for target in skeleton.targets if target not in plan.results]
-    paths, free = JointPaths(plan) if far else None, memory_bytes - plan.kept_bytes
-    return paths is None or all(paths.joint(target).nbytes <= free for target in far)
+    if not far:
+        return True
+    paths, free = paths_of(plan), memory_bytes - plan.kept_bytes
+    return all(paths.joint(target).nbytes <= free for target in far)
 
 
 def without_far_pairs(model: Model, asked: BeliefRequest) -> BeliefRequest:

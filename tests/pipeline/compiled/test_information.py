@@ -261,6 +261,7 @@ def test_pairs_that_no_function_contains_are_computed_along_paths(tmp_path: Path
     assert plain.plan is not None
     assert compiled.plan is not None
     assert compiled.plan.tree.scopes == plain.plan.tree.scopes  # no pair enlarges a table
+    assert compiled._plan_paths().paths is bucketflow.compile(model, joint=pairs)._plan_paths().paths
     for evidence in ({}, {names[3]: 0, names[0]: [0.5] * (model.dims[0] - 1) + [0.25]}):
         expected = {pair: bucketflow.marginals(model, evidence=evidence, joint=pair).joint[pair] for pair in pairs}
         compiled.set_evidence(evidence)
