@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 _LOOPS: Final = ("explore", "take_open", "begin_at")
 _PATIENCE: Final = Patience("tasks.search.branch_and_bound", _LOOPS[0])
 # How often a short search failed to prove the optimum of a model. Each of the first attempts may have loaded one of the
-# loops instead of searching; after these the search would fail again.
+# loops instead of searching; after these the search would fail again. A model that is too large, or that is swept
+# quickly, is not examined again.
 _failures: WeakKeyDictionary[Model, int] = WeakKeyDictionary()
 
 
@@ -65,22 +66,26 @@ def easy_optimum(request: QueryRequest) -> Result | None:
 
 def _easy_network(request: QueryRequest) -> Network | None:
     """Return the network of a question without reducing it, if a short search may prove its optimum."""
-    question, policy = request.question, request.policy
-    if question.outer is not None or not _is_plain(request) or _failures.get(question.model, 0) >= len(_LOOPS):
-        return None
     from ...proofs.portfolio import SMALL_CELLS
     from ...proofs.prover_registry import may_be_easy, provers_in_use
 
+    question, policy = request.question, request.policy
     model, most_cells = question.model, 2 * SMALL_CELLS  # reducing often halves the cells
     searches = any(prover.name == "search" for prover in provers_in_use())
-    if not (searches and may_be_easy(model.dims)) or model.nbytes > most_cells * CELL_BYTES:
+    if question.outer is not None or not (searches and _is_plain(request) and may_be_easy(model.dims)):
         return None
-    network = unreduced(question.weighted, "optimum", question.hard)
-    if not network.leaves or network.cells > most_cells or fixed_value(network) is None:
+    if _failures.get(model, 0) >= len(_LOOPS):
         return None
-    cells = sweep_cells(network.dims, network.scopes, request.options.seed)
-    seconds = cells / policy.saved_by_trees / Rates().cells_per_second
-    return None if seconds <= policy.quick_seconds["optimum"] else network
+    if model.nbytes <= most_cells * CELL_BYTES:
+        network = unreduced(question.weighted, "optimum", question.hard)
+        if network.leaves and network.cells <= most_cells and fixed_value(network) is not None:
+            cells = sweep_cells(network.dims, network.scopes, request.options.seed)
+            seconds = cells / policy.saved_by_trees / Rates().cells_per_second
+            if seconds > policy.quick_seconds["optimum"]:
+                return network
+    if not question.hard:  # evidence says little about the same model without it
+        _failures[model] = len(_LOOPS)
+    return None
 
 
 def _is_plain(request: QueryRequest) -> bool:

@@ -39,9 +39,9 @@ def short_searches(monkeypatch: pytest.MonkeyPatch, seconds: float) -> Iterator[
         yield
 
 
-def places() -> tuple[Model, np.ndarray[Any, Any]]:
+def places(seed: int) -> tuple[Model, np.ndarray[Any, Any]]:
     """Nine things at nine places, each thing at one of its own: a clique of pairs, too large for a quick sweep."""
-    costs = np.random.default_rng(3).integers(0, 50, (N, N))
+    costs = np.random.default_rng(seed).integers(0, 50, (N, N))
     differ = np.where(np.eye(N, dtype=bool), 10_000, 0)
     names = [f"v{i}" for i in range(N)]
     functions: list[Any] = [([name], row) for name, row in zip(names, costs, strict=True)]
@@ -55,7 +55,7 @@ def least_placement(costs: np.ndarray[Any, Any]) -> int:
 
 
 def test_a_short_search_answers_before_anything_is_reduced(monkeypatch: pytest.MonkeyPatch) -> None:
-    model, costs = places()
+    model, costs = places(3)
     monkeypatch.setattr(preprocess, "fixpoint", lambda *_: pytest.fail("the model was reduced"))
     with short_searches(monkeypatch, math.inf):
         found = bucketflow.solve(model)
@@ -67,7 +67,7 @@ def test_a_short_search_answers_before_anything_is_reduced(monkeypatch: pytest.M
 
 
 def test_evidence_is_heeded(monkeypatch: pytest.MonkeyPatch) -> None:
-    model, costs = places()
+    model, costs = places(4)
     with short_searches(monkeypatch, math.inf):
         found = bucketflow.solve(model, evidence={"v0": 4})
         forbidden = bucketflow.solve(model, evidence={"v0": 4, "v1": 4})
@@ -79,7 +79,7 @@ def test_evidence_is_heeded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_is_not_proved_is_answered_as_before_and_not_searched_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    model, costs = places()
+    model, costs = places(5)
     searched = []
     search = Task.search_shortly
     monkeypatch.setattr(Task, "search_shortly", lambda *given: (searched.append(given), search(*given))[1])
