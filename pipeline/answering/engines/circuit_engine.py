@@ -21,7 +21,7 @@ from ...results.result import Result
 from ..running import Answer
 from .engine import Stop, TurnEnded
 from .engine_options import Certainty, Estimate
-from .left_question import evaluated
+from .model_left import evaluated
 from .request import QueryRequest
 from .sum_engines import late_after, searching_price
 

@@ -42,8 +42,7 @@ from ...results.result import Result
 from ..question import Question, question_of
 from ..question_sizes import spare_bytes
 from .circuit_engine import MaximizedCircuit
-from .left_question import options_of_left, sum_observed
-from .model_left import OuterFunctions
+from .model_left import OuterFunctions, options_of_left, sum_observed
 from .outer_search import OuterSearch, outer_search
 from .request import QueryRequest
 from .strategy_policy import OuterPolicy

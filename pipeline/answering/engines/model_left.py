@@ -11,9 +11,10 @@ remaining question is an ordinary count, sum or optimum, open to all engines.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,19 +22,23 @@ from numpy.typing import NDArray
 from ....cluster.pool import SerialPool
 from ....tasks.steps.number_limits import CELL_BYTES
 from ....tasks.sweeps.scaled import Scaled
-from ...errors import BudgetError, format_bytes
+from ...errors import BudgetError, InternalError, format_bytes
 from ...models.function import FORBIDDEN, Function, dense_function, row_function
 from ...models.model import Model
+from ...models.query import QUERIES, ValueQuery
+from ...options import Options, ProofOptions
 from ...preprocessing.leaf_rows import rows_left
 from ...preprocessing.leaf_tables import restricted
 from ...preprocessing.preprocess import Network, fixed_value
 from ...queries.arithmetic import CostOptimum
+from ...results.result import Result
 from ...runs.run import TABLES
 from ..answers import swept_total
 from ..placement import temporary_folder
 from ..prepared import Prepared
-from ..question import Question
+from ..question import Question, question_of
 from ..running import run_of
+from .request import QueryRequest
 
 Array = NDArray[Any]
 Scope = tuple[int, ...]
@@ -230,3 +235,78 @@ def _as_functions(prepared: Prepared, outer: OuterFunctions, axes: Scope, table:
         yield outer.over(axes, table.values)
     else:
         yield from outer.of_logs(axes, table.values if isinstance(table, Scaled) else -table)
+
+
+# Tolerated difference between a sum and the maximised value, in log10, relative to their size.
+_LOG_TOLERANCE = 1e-8
+
+
+def answered_left(request: QueryRequest, prepared: Prepared) -> Result:
+    """Eliminate the inner variables of a question and answer what is left; an assignment is evaluated independently.
+
+    Raises
+    ------
+    BudgetError
+        If the tables that are left do not fit memory, or no engine answers what is asked of them.
+    InternalError
+        If the sum with the maximised variables observed differs from the maximised value.
+    """
+    start = time.perf_counter()
+    left, query = model_left(prepared), cast(ValueQuery, request.question.query)
+    spent = time.perf_counter() - start
+    if left is None:
+        nothing = Result(query, "ok", value=0) if query == "count" else Result(query, "infeasible")
+        return replace(nothing, plan=prepared.plan, seconds={"plan": prepared.seconds, "run": spent})
+    assert request.ask is not None
+    found = request.ask(
+        question_of(left, QUERIES[query].left or query),
+        options_of_left(request.options),
+        request.effort,
+        request.progress,
+    )
+    assert isinstance(found, Result)
+    seconds = {**found.seconds, "plan": prepared.seconds + found.seconds.get("plan", 0.0)}
+    seconds["run"] = spent + found.seconds.get("run", 0.0)
+    found = replace(found, query=query, seconds=seconds, plan=found.plan or prepared.plan)
+    return evaluated(request, found) if query == "mmap" else found
+
+
+def options_of_left(options: Options) -> Options:
+    """Return how what is left is planned: not in the run directory, nor in an order of all variables."""
+    order = options.order if isinstance(options.order, str) else "auto"
+    return replace(options.without_folder(), order=order)
+
+
+def evaluated(request: QueryRequest, found: Result) -> Result:
+    """Sum over the others with the maximised variables observed, and say that this is the value.
+
+    Raises
+    ------
+    InternalError
+        If it is another.
+    """
+    if found.assignment is None or found.log10 is None:
+        return found
+    again = sum_observed(request, found.assignment)
+    value = -math.inf if again.log10 is None else again.log10
+    if not abs(value - found.log10) <= _LOG_TOLERANCE * max(1.0, abs(value)):
+        raise InternalError(f"the decoded states have log10 {value}, {found.log10} the search reported")
+    seconds = {**found.seconds, "check": sum(again.seconds.values())}
+    return replace(found, log10=value, seconds=seconds)
+
+
+def sum_observed(request: QueryRequest, states: Mapping[str, str | int]) -> Result:
+    """Return the sum over all other variables, with these states observed.
+
+    Raises
+    ------
+    BudgetError
+        If no engine finds it.
+    """
+    question = request.question
+    observed = replace(question.model, evidence=question.hard).observe(states)
+    summed = Question(question.model, "partition", observed, question.soft)
+    assert request.ask is not None
+    found = request.ask(summed, options_of_left(request.options), ProofOptions(), None)
+    assert isinstance(found, Result)
+    return found

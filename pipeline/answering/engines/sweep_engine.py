@@ -256,7 +256,7 @@ class SweepEngine:
         return written(folder, self._answered_left)
 
     def _answered_left(self) -> Answer:
-        from .left_question import answered_left
+        from .model_left import answered_left
 
         request = self.request
         try:
