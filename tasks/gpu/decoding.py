@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from ..steps.caches import Remembered
 from ..steps.light_dataclass import dataclass
+from ..steps.number_limits import CELL_BYTES
 from ..steps.semiring import Semiring
 from ..steps.step import Step
 from . import arrays
@@ -40,7 +41,8 @@ States = dict[int, int]
 _SHARED_LINES: Final = 2048
 """Entries of a step's lines that a block keeps in shared memory; as in ``cuda/decode.cu``."""
 
-_PART_BYTES: Final = 16
+_PART_BYTES: Final = 2 * CELL_BYTES
+"""A cost and a joint state: the best of an item."""
 
 _RECORD: Final = np.dtype(
     [

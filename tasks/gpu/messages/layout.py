@@ -27,7 +27,6 @@ INPUT_WORDS: Final = 5
 AXIS_WORDS: Final = 4
 """As in ``cuda/messages.cu``."""
 
-_ITEM_BYTES: Final = 16
 MOST_CELLS: Final = LARGEST_INT32 + 1
 """Cells of a table are fewer: divisions are exact for numbers of 31 bits. Lines of all tables are counted by 32."""
 MOST_LINES: Final = 2 * MOST_CELLS
@@ -122,7 +121,8 @@ class MessageLayout:
         """Bytes on the device for any number of cases."""
         items = sum(kind.count * kind.tiles.count * kind.tiles.pieces for kind in self.kinds)
         words = sum(kind.count * kind.words for kind in self.kinds)
-        return 8 * self.constant_cells + 4 * words + _ITEM_BYTES * items
+        # an item is four words: the place and the length of its record, a tile and a piece
+        return 8 * self.constant_cells + 4 * (words + 4 * items)
 
     @cached_property
     def most_cells(self) -> int:
