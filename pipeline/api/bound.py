@@ -22,7 +22,7 @@ from ..cost_networks.cost_network import States, check_tables
 from ..errors import DeadlineError, ModelError, checks_keywords, public
 from ..formats.read import GivenModel
 from ..machine.resources import Resources
-from ..minibuckets.joins import runs_on_cores
+from ..minibuckets.joins import least_device_cells, runs_on_cores
 from ..minibuckets.partition import Partition, Size, partition
 from ..minibuckets.rounds import OptimumBounds, RoundMeans, SumBounds
 from ..minibuckets.worker_messages import WorkerPool, task_bytes, task_count
@@ -232,7 +232,9 @@ def _is_over_before_a_device_starts(network: Network, z: int | None, resources: 
         return True
     order = rearranged(dims, scopes, min_fill_order(dims, scopes, seed))
     semiring = MIN_PLUS if network.query == "optimum" else LOG_SUM
-    return runs_on_cores(partition(dims, scopes, order, Size(variables=z)), semiring, LEAST_CELLS, start)
+    return runs_on_cores(
+        partition(dims, scopes, order, Size(variables=z)), semiring, least_device_cells(semiring), start
+    )
 
 
 def _query(query: str) -> Query:
@@ -261,7 +263,8 @@ def _means(resources: Resources, network: Network) -> RoundMeans:
     if not resources.gpu_count:
         return RoundMeans(resources.threads)
     semiring = MIN_PLUS if network.query == "optimum" else LOG_SUM
-    return RoundMeans(resources.threads, resources.least_cells(semiring) or LEAST_CELLS)
+    least = max(resources.least_cells(semiring) or LEAST_CELLS, least_device_cells(semiring))
+    return RoundMeans(resources.threads, least)
 
 
 def _question(network: Network, fixed: float | int, means: RoundMeans) -> _Optimum | _Sum:

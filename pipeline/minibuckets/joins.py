@@ -141,6 +141,22 @@ class Joins:
         return np.asarray(found).reshape(-1)
 
 
+def least_device_cells(semiring: Semiring) -> int:
+    """Return the cells from which a device is predicted to end a join of a mini-bucket before the cores.
+
+    Its tables are copied, and its message is read to find the least entry, which takes as long as a mini-bucket in
+    Python.
+    """
+    cores, device = _cell_seconds(semiring), 1.0 / gpu_rates(semiring).cells_per_second
+    return int((BucketPolicy.current().bucket_seconds - Rates().step_seconds) / (cores - device))
+
+
+def _cell_seconds(semiring: Semiring) -> float:
+    """Return the predicted seconds of a cell on the cores; sums of logarithms are slower."""
+    policy, seconds = BucketPolicy.current(), 1.0 / Rates().cells_per_second
+    return seconds if semiring.name == "min_plus" else seconds * policy.quick_cells / policy.quick_sum_cells
+
+
 def runs_on_cores(split: Partition, semiring: Semiring, least_cells: int, start: float = 0.0) -> bool:
     """Return whether this machine's cores end the large joins of an elimination before a device has compiled kernels.
 
@@ -159,9 +175,8 @@ def runs_on_cores(split: Partition, semiring: Semiring, least_cells: int, start:
     # the parts of a split bucket are projected to their common variables first
     times = [1 if len(bucket) == 1 else 2 for bucket, _ in large]
     cells = sum([count * mini.cells for count, (_, mini) in zip(times, large, strict=True)])
-    cores, device = (
-        cells / rates.cells_per_second + sum(times) * rates.step_seconds for rates in (Rates(), gpu_rates(semiring))
-    )
+    cores = cells * _cell_seconds(semiring) + sum(times) * Rates().step_seconds
+    device = cells / gpu_rates(semiring).cells_per_second + sum(times) * BucketPolicy.current().bucket_seconds
     return cores_end_first(_kernels(split, semiring, large), cores, device, start)
 
 

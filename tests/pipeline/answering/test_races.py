@@ -26,6 +26,7 @@ from bucketflow.pipeline.answering.question_sizes import spare_bytes
 from bucketflow.pipeline.answering.sums import DiagramSum
 from bucketflow.pipeline.api import bound as bound_module
 from bucketflow.pipeline.machine.resources import Resources
+from bucketflow.pipeline.minibuckets.joins import BucketPolicy
 from bucketflow.pipeline.options import Options, ProofOptions
 from bucketflow.pipeline.runs import device_slices
 from bucketflow.tasks.gpu import kernels
@@ -381,7 +382,8 @@ def test_small_mini_buckets_start_no_device(
     """Mini-buckets of 20 variables might be large, but the buckets of this model have at most seven."""
     monkeypatch.setattr(bound_module, "StrategyPolicy", lambda: StrategyPolicy(device_start_seconds=start))
     model, sleeps = grid(6, 6, 4), start == 1.0
-    found, expected = bucketflow.bound(model, z=z, gpus=1), bucketflow.bound(model, z=z)
+    with BucketPolicy.using(bucket_seconds=5e-5):  # the largest buckets are large enough for a device
+        found, expected = bucketflow.bound(model, z=z, gpus=1), bucketflow.bound(model, z=z)
     assert (found.lower, found.upper) == (expected.lower, expected.upper)
     assert (asleep == []) == sleeps
     assert any("starting a device" in note for note in found.notes) == sleeps

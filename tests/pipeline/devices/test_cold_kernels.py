@@ -16,6 +16,7 @@ from bucketflow.pipeline.answering.engines.strategy_policy import StrategyPolicy
 from bucketflow.pipeline.assignments import kept_sweep
 from bucketflow.pipeline.compiled import device_cases
 from bucketflow.pipeline.machine.resources import Resources
+from bucketflow.pipeline.minibuckets.joins import BucketPolicy, least_device_cells
 from bucketflow.pipeline.models.dcop import with_agents
 from bucketflow.pipeline.models.query import Fit
 from bucketflow.pipeline.options import Options
@@ -27,6 +28,7 @@ from bucketflow.tasks.gpu.messages import propagation
 from bucketflow.tasks.rows import device_algebra
 from bucketflow.tasks.rows.device_algebra import DeviceChoice
 from bucketflow.tasks.steps.row_policy import RowPolicy
+from bucketflow.tasks.steps.semiring import LOG_SUM, MIN_PLUS
 from bucketflow.tasks.steps.sweep_policy import SweepPolicy
 from bucketflow.tasks.sweeps import device_walks
 from tests.device_stand_in import StandIn, device
@@ -102,7 +104,12 @@ def test_no_more_kernels_are_looked_at_than_the_decision_needs(seconds: list[flo
 @pytest.mark.parametrize("query", ["optimum", "partition"])
 @pytest.mark.parametrize("disk", [False, True])
 def test_small_mini_buckets_do_not_compile(
-    query: str, disk: bool, there: StandIn, seconds: list[float], tmp_path_factory: pytest.TempPathFactory
+    query: str,
+    disk: bool,
+    there: StandIn,
+    seconds: list[float],
+    tmp_path_factory: pytest.TempPathFactory,
+    in_force: InForce,
 ) -> None:
     model = grid(6, 6, 4, "cost" if query == "optimum" else "markov")
     asked = {"memory": "1MB"} if disk else {}
@@ -113,6 +120,7 @@ def test_small_mini_buckets_do_not_compile(
         return bucketflow.bound(model, query, z=7, gpus=1, **asked, **folder)
 
     steps = ran_there(there)
+    in_force(BucketPolicy, bucket_seconds=5e-5)  # joins of some thousand cells are large
     for each, cold in ((0.0, False), (1e3, True), (1e-9, False)):
         seconds[0] = each
         steps.clear()
@@ -125,6 +133,17 @@ def test_small_mini_buckets_do_not_compile(
     AVOIDED_START.seconds = math.inf
     seconds[0] = 1e3
     assert not any(COLD in note for note in found().notes)
+
+
+@pytest.mark.parametrize("query", ["optimum", "partition"])
+def test_small_joins_of_mini_buckets_stay_on_the_cores(query: str, there: StandIn, seconds: list[float]) -> None:
+    """Though kernels are compiled: copying tables and reading messages takes longer than joining 16,384 cells."""
+    model = grid(6, 6, 4, "cost" if query == "optimum" else "markov")
+    steps = ran_there(there)
+    found = bucketflow.bound(model, query, z=7, gpus=1)
+    assert found.lower == pytest.approx(bucketflow.bound(model, query, z=7).lower, rel=1e-12)
+    assert steps == []
+    assert least_device_cells(LOG_SUM) < least_device_cells(MIN_PLUS)
 
 
 @pytest.mark.parametrize("z", [None, 4])
