@@ -33,7 +33,6 @@ class OrderPolicy(Policy):
     ----------
     share : float
         A search for trees spends at most this fraction of the predicted run with its best tree, beyond its first round.
-        It ends earlier if its next round is predicted to save less than it takes.
     doubtful_seconds : float
         A search that would go on for longer is begun with a quarter of this; then its best tree is looked at.
     starts : int
@@ -58,7 +57,7 @@ class OrderPolicy(Policy):
         If a requested tree of buckets or cliques sweeps more cells than this, further orders are tried.
     """
 
-    share: float = 0.16
+    share: float = 0.08
     doubtful_seconds: float = 2.0
     starts: int = 3
     compiled_seconds: float = 0.5

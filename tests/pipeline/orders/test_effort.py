@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -267,19 +266,3 @@ def test_the_first_order_is_found_once(monkeypatch: pytest.MonkeyPatch) -> None:
     min_fill.remembered_min_fill.cache_clear()
     bucketflow.solve(bucketflow.load("satellite"))
     assert len(graphs) == 1
-
-
-def test_a_search_goes_on_while_its_rounds_save_more_than_they_take() -> None:
-    """A random cubic graph, whose sweep is predicted to take more than a second: a longer search saves more than it
-    takes.
-    """
-    rng = random.Random(0)
-    ends = [v for v in range(200) for _ in range(3)]
-    rng.shuffle(ends)
-    scopes = sorted({tuple(sorted(pair)) for pair in zip(ends[::2], ends[1::2], strict=True) if len({*pair}) > 1})
-    search = TreeSearch((2,) * 200, scopes)
-    with OrderPolicy.using(share=0.08):
-        short = tree_cost(search.cheapest()).seconds
-    effort = PlanningBudget()
-    found = tree_cost(search.cheapest(effort)).seconds
-    assert found + effort.spent < short
