@@ -23,7 +23,8 @@ from ..machine.resources import Resources
 from ..models.cases import Cases
 from ..models.findings import case_likelihoods, check_log10
 from ..options import Where
-from ..orders.depth_first import sweep_cells
+from ..orders.depth_first import cells_of_buckets
+from ..orders.min_fill import min_fill_order
 from ..plans.plan import Plan
 from ..queries.expansion import expanded, loose_log
 from ..results.posteriors import CaseMarginals, adjacent, unanswered
@@ -247,11 +248,11 @@ class CaseRunner(ABC, Generic[B]):
             observed += column >= 0
         states = cases.findings(int(observed.argmax()))
         fixed = {o.variable for o in observations if self.network.variables[o.variable] in states}
-        dims, scopes = plan.tree.dims, plan.layouts[: plan.tree.n_leaves]
-        cells = sweep_cells(
-            [1 if v in fixed else dim for v, dim in enumerate(dims)], scopes, self.compiled.options.seed
-        )
-        return cells <= useful_cells(plan)
+        dims = [1 if v in fixed else dim for v, dim in enumerate(plan.tree.dims)]
+        scopes = plan.layouts[: plan.tree.n_leaves]
+        cliques = cells_of_buckets(dims, scopes, min_fill_order(dims, scopes, self.compiled.options.seed))
+        # each clique sends a message without its own variable
+        return sum(cells + cells / dim for cells, dim in zip(cliques, dims, strict=True)) <= useful_cells(plan)
 
     def _is_quicker_alone(self, plan: Plan, observations: Sequence[Observation], threads: int) -> bool:
         """Whether the cases are predicted to take less time one after the other than together."""

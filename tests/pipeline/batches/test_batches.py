@@ -18,6 +18,7 @@ from bucketflow.pipeline.compiled.case_prices import alone_seconds, together_sec
 from bucketflow.pipeline.compiled.compiled_policy import CompiledPolicy
 from bucketflow.pipeline.models.cases import Cases
 from bucketflow.pipeline.models.model import Function
+from bucketflow.pipeline.orders.depth_first import sweep_cells
 from tests.models import bayes_models, markov_models, named_model
 from tests.policies import InForce
 
@@ -236,3 +237,19 @@ def test_a_tree_of_its_own_is_built_only_for_a_case_that_makes_it_small(
     most = {f"x{v}": v % 4 for v in range(0, 12, 2)}
     check(model, compiled.marginals_batch([end, most]), [end, most])
     assert trees
+
+
+def test_a_tree_of_its_own_has_room_for_messages_too(in_force: InForce, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(case_run, "observing", lambda *_: pytest.fail("a tree was built"))
+    model = ring(4)
+    compiled = bucketflow.compile(model, background=False)
+    plan = compiled.plan
+    assert plan is not None
+    dims, scopes = (1, *plan.tree.dims[1:]), plan.layouts[: plan.tree.n_leaves]
+    in_force(
+        CompiledPolicy,
+        observing_cells=1,
+        observed_saving=plan.cells,
+        least_observed_cells=int(sweep_cells(dims, scopes, 0)) + 1,
+    )
+    check(model, compiled.marginals_batch([{"x0": 1}] * 2), [{"x0": 1}] * 2)
