@@ -80,7 +80,7 @@ class Opening:
             if self._glances:
                 bounds, cells = (self.known.lower, self.known.upper), self.known.small.cells
                 self.preparing.prepare(work)
-                if not glance:
+                if not glance and self.tree_seconds <= _EARLY_SWEEP_SECONDS:
                     self._sweep_early()
                 settled = self.known.small.cells <= SMALL_CELLS and not self.preparing.paid(*bounds, cells)
                 if (yield from self._cut_by_clusters()):
