@@ -13,7 +13,7 @@ from .address import ANSWER_SECONDS, LOOK_SECONDS, connected
 from .dask_pool import PATIENCE_SECONDS, DaskPool, fetching
 from .pool import TaskLabel
 
-#: Seconds without a word after which a member ends: the run waits half as long for a lost worker.
+#: Seconds without a message after which a member ends. The run waits half as long for a lost worker.
 _ALONE_SECONDS = 2 * PATIENCE_SECONDS
 #: Seconds after which the word is said again, as a sign of life.
 _SAID_SECONDS = 8 * LOOK_SECONDS

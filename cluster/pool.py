@@ -489,12 +489,12 @@ def begin_beside(devices: int) -> list[threading.Thread]:
 
 
 class CallThreads(ThreadPool):
-    """Runs graphs of tasks, and calls too, with some of them at the same time; see :class:`ThreadPool`.
+    """Runs graphs of tasks, and single calls, several of them concurrently; see :class:`ThreadPool`.
 
     Attributes
     ----------
     results_ahead : int
-        Calls of each thread that may be under way, or wait with their results for an earlier call.
+        Maximum calls of each thread that run, or whose results wait for an earlier call.
     """
 
     results_ahead = _AHEAD
@@ -504,8 +504,8 @@ class CallThreads(ThreadPool):
     ) -> Iterator[Any]:
         """Yield results in the order of their calls.
 
-        A place that is slow, or still being started, holds up no other place. The end of the stream does not wait for a
-        place that is still being started; a caller that leaves early waits for the running calls.
+        A place that is slow, or still starting, delays no other place. The end of the stream does not wait for a place
+        that is still starting. A caller that leaves early waits for the running calls.
         """
         numbers, pending = count(), iter(calls)
         window = deque[Future[Any]]()

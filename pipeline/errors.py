@@ -1,7 +1,7 @@
-"""The exceptions that bucketflow raises on purpose, each one sentence and an exit code.
+"""The exceptions that bucketflow raises on purpose, each with one sentence and an exit code.
 
-Also the text of messages: names, numbers and sizes as they are shown; sizes and rates as users write them; and how
-public classes and functions present themselves.
+This module also formats names, numbers and sizes in messages, parses sizes and rates of users, and gives public classes
+and functions their public names.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Paths that users give: local ones, and URLs of object stores where a folder may be in one.
+"""Paths that users give: local paths, and URLs of object stores if a folder may be in a store.
 
-Files of models, answers, circuits, drawings and reports appear whole or not at all.
+Files of models, answers, circuits, drawings and reports are written completely or not at all.
 """
 
 from __future__ import annotations

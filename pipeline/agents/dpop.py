@@ -206,9 +206,10 @@ def dpop(
 
 
 def _why_cores(planned: Planned, resources: Resources) -> str:
-    """Return what a device would have to do while this machine's cores run the agents; an empty text if it is used.
+    """Return the preparation of a device that takes longer than the whole run on the cores; "" if the device is used.
 
-    Each GPU that gets agents as tasks compiles its own kernels, and bounded agents may send their messages often.
+    Agents that are tasks of GPU workers always use the device, because each worker compiles its own kernels. Bounded
+    agents use it too, because they may send their messages often.
     """
     sleeps = resources.device_sleeps
     if resources.asked.gpus is None or planned.bounded or planned.table_bytes > resources.host_bytes:

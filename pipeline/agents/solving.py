@@ -247,7 +247,7 @@ def check_tables_fit(planned: Planned, available_bytes: float) -> None:
     Raises
     ------
     BudgetError
-        With both numbers, and the largest message.
+        If they do not fit. The message states both numbers and the largest message.
     """
     if planned.table_bytes <= available_bytes:
         return

@@ -1,6 +1,7 @@
-"""From a run to a result: sweep, decode, check.
+"""The result of a run: sweep the plan, decode an assignment, and check it.
 
-An optimum is decoded from the tables of a sweep, or part by part from messages: each part is then swept once more.
+An optimum is decoded from the tables of a sweep. If a run has parts, it stores only the messages between them. Each
+part is then swept once more to decode it.
 """
 
 from __future__ import annotations

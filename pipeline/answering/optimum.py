@@ -90,7 +90,7 @@ class Task:
         policy: StrategyPolicy = POLICY,
         network: Network | None = None,
     ) -> Task:
-        """Turn the preprocessed model into integer costs, with the portfolio of provers that works on them.
+        """Turn the preprocessed model into integer costs, and create the portfolio of provers for them.
 
         Parameters
         ----------
@@ -104,7 +104,7 @@ class Task:
             Holds the bounds and the assignment of earlier runs.
         policy : StrategyPolicy
         network : Network, optional
-            Stands for the model; by default the network that remains after preprocessing.
+            The network to search; by default the network that remains after preprocessing.
 
         Raises
         ------
@@ -330,7 +330,7 @@ class Task:
         return "the search ended without a proof because the memory was full; give a larger --memory, or --time"
 
     def search_shortly(self, seconds: float) -> Result | None:
-        """Search the network as it is for some CPU seconds; None unless that proves the optimum of the model."""
+        """Search the unprepared network for some CPU seconds; return None unless this proves the optimum."""
         self.portfolio.search_shortly(seconds)
         found = self._dressed(self.known.outcome()) if self.known.done else None
         return None if found is None or found.status == "bounded" or self._units_hide(found) else found

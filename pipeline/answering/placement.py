@@ -270,7 +270,7 @@ def compile_seconds_of(plan: Plan, semiring: Semiring, resources: Resources) -> 
 def plan_kernels(plan: Plan, semiring: Semiring, resources: Resources) -> Iterator[Kernel]:
     """Yield the kernels of a plan on a device, some of them more than once.
 
-    The kernels of sparse tables are not known before their rows are.
+    The kernels of sparse tables are missing, because they depend on rows that do not exist yet.
 
     Raises
     ------

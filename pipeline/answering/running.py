@@ -1,6 +1,6 @@
-"""Running a question that is planned: in memory, in a folder that goes away, or in a run directory.
+"""Run a planned question: in memory, in a temporary folder, or in a run directory.
 
-Marginals come from both sweeps in slices, parts or boxes, as beliefs over the variables of the model.
+Marginals come from both sweeps, whole or in slices, parts or boxes. They are expanded to the variables of the model.
 """
 
 from __future__ import annotations

@@ -221,8 +221,8 @@ def bound(
 def _is_over_before_a_device_starts(network: Network, z: int | None, resources: Resources) -> bool:
     """Return whether the CPU is predicted to finish mini-buckets before a device has started.
 
-    Mini-buckets of at most ``z`` variables have few cells in most models; their partition along a quick order tells.
-    Without a number they grow until they are whole buckets, if they are in time and memory.
+    With ``z``, the cells of the mini-buckets along a quick order are compared with the start of a device. Without
+    ``z``, mini-buckets may grow into whole buckets, so the cells of the whole sweep are compared.
     """
     dims, scopes, seed = network.dims, network.scopes, resources.asked.seed
     start, rate = StrategyPolicy().device_start_seconds, Rates().cells_per_second

@@ -37,7 +37,7 @@ from ..trees.tree import Tree
 
 
 class _Messages(NamedTuple):
-    """The steps of both sweeps, the tables that no later step needs after each, and the bytes of all tables."""
+    """The steps of both sweeps, the tables that are freed after each step, and the bytes of all tables."""
 
     messages: LeafMessages
     freed: tuple[tuple[int, ...], ...]
@@ -49,7 +49,7 @@ class _Messages(NamedTuple):
 _MOST_SECONDS: Final = 600.0
 
 
-# A second question about other findings has the same plan.
+# Questions that differ only in the states of their findings share a plan.
 _TREES: Final[Remembered[Tree]] = Remembered(4)
 _MESSAGES: Final[Remembered[_Messages]] = Remembered(4)
 
@@ -57,12 +57,12 @@ _MESSAGES: Final[Remembered[_Messages]] = Remembered(4)
 def multipliers(
     question: Question, functions: Sequence[int], resources: Resources, most_cells: float = math.inf
 ) -> dict[int, Array] | None:
-    """Return for each entry of some functions what it is multiplied by in Z, over Z; the findings count as part of Z.
+    """Return the factor of each entry of some functions in Z, divided by Z; Z includes the findings.
 
     Parameters
     ----------
     question : Question
-        Of a sum, with possible findings.
+        A question about a sum, whose findings are possible.
     functions : sequence of int
         With variables.
     resources : Resources
@@ -72,7 +72,8 @@ def multipliers(
     Returns
     -------
     dict of int to ndarray or None
-        An axis for each variable of the function. None where the tables do not fit memory, or have too many cells.
+        For each function an array with an axis for each variable. None if the tables do not fit in memory, or have too
+        many cells.
     """
     model = question.model
     dims = tuple([1 if v in question.hard else n for v, n in enumerate(model.dims)])
@@ -116,7 +117,7 @@ def _planned(problem: Problem, ends: tuple[int, ...], resources: Resources) -> _
 def _messages(tree: Tree, problem: Problem, ends: tuple[int, ...]) -> _Messages:
     """Lower both sweeps, and count the bytes of their tables."""
     found = leaf_messages(tree, problem, ends)
-    # tables that are read at the end
+    # tables that are read after the last step
     kept = frozenset((*tree.roots, *(left[0] for left in found.leaving.values() if left is not None)))
     freed = freed_tables(found.steps, kept)
     held = 8 * sum(tree.cells[: tree.n_leaves])
@@ -213,7 +214,7 @@ def derivatives_of(question: Question, found: Marginals, answer: Answer, resourc
             made[f] = belief / values
         else:
             zeros.append(f)
-    # the model without a single function is smaller than all tables with their impossible states
+    # the model without one function is smaller than all tables together with their impossible states
     most_cells = math.inf if len(zeros) > 1 else found.plan.cells if found.plan else 0.0
     multiplied = multipliers(question, zeros, resources, most_cells) if zeros else {}
     if multiplied is None:

@@ -29,7 +29,7 @@ Array = NDArray[Any]
 def why_walked_here(
     resources: Resources, drawing: Drawing | None, draws: int, variables: int, thrown_away: bool, dtype: np.dtype[Any]
 ) -> str:
-    """Return why this machine's cores make draws though a GPU was requested; an empty text if the GPU makes them.
+    """Return why the cores make draws although a GPU was requested; an empty text if the GPU makes the draws.
 
     Parameters
     ----------
@@ -40,7 +40,7 @@ def why_walked_here(
     thrown_away : bool
         Whether some draws are rejected.
     dtype : dtype
-        Of states.
+        Dtype of the states.
     """
     if thrown_away:
         return "because draws that reach top are rejected"
@@ -55,7 +55,7 @@ def why_walked_here(
     if cores < start:
         return "because this takes less time than starting a device"
     if sweep is not None:
-        # a device needs the sums of all rows of a table, and cores compute the rows of their draws if these are fewer
+        # a device needs the sums of all rows of a table; the cores compute only the rows that their draws reach
         large = [s.lowered for s in sweep.run.plan.up if s.lowered.out_cells > policy.rows_a_draw * draws]
         if sum([each.cells for each in large]) * StrategyPolicy().table_cell_seconds > cores:
             return "because this takes less time than making the tables for a device"

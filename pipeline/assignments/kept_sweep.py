@@ -270,7 +270,7 @@ def _by_rows(prepared: Prepared, refused: BudgetError) -> Prepared:
 
 
 def _on_cores(prepared: Prepared) -> Prepared | None:
-    """Return the sweep planned for the CPU, whose tree also suits the walks; None if it does not fit."""
+    """Return a sweep that is planned for the CPU; None if it does not fit in memory."""
     try:
         here = planned(_fitted(replace(prepared, resources=prepared.resources.without_devices()), "slice"), known_rates)
     except BudgetError:
@@ -283,7 +283,7 @@ def _seconds(prepared: Prepared) -> float:
 
 
 def _unless_compiling_is_longer(there: Prepared, here: Prepared) -> Prepared:
-    """Return a sweep on a device, or on the CPU if it ends before the kernels of the device are compiled."""
+    """Return the sweep ``here`` on the CPU if it ends before the kernels of the device are compiled, else ``there``."""
     plan, resources = there.plan, there.resources
     if plan is None or not plan.device or resources.distributed:
         return there

@@ -197,7 +197,7 @@ class Ranking:
     _numbers: Iterator[int] = field(default_factory=count)
     _limit: Any = math.inf
     _first: dict[int, tuple[Hashable, list[Any]]] = field(default_factory=dict)
-    """For each step the states above it that were read last, and the worth of its first choice if its join is large."""
+    """For each step, the last states above it, and the cached values of its first choice if its join is large."""
 
     @property
     def best(self) -> Any:

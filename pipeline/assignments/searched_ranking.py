@@ -41,10 +41,10 @@ _HELD_BYTES = 400
 
 
 class _Neighbours:
-    """The assignments that differ from one in one variable, by the change of its total.
+    """The neighbours of an assignment, which differ from it in one variable, by the change of the total.
 
-    Neighbours of similar assignments share most changes: only variables that share a table with a variable that differs
-    are evaluated again.
+    The neighbours of similar assignments have mostly the same changes. Only variables that share a table with a changed
+    variable are evaluated again.
     """
 
     def __init__(self, costs: CostNetwork) -> None:
@@ -66,7 +66,9 @@ class _Neighbours:
         return [(change, (*states[:v], a, *states[v + 1 :])) for change, v, a in nsmallest(most, found)]
 
     def _turn_to(self, states: States) -> None:
-        """Add up the tables of each variable at each of its states, beside an assignment."""
+        """Move to an assignment: add up the tables of each variable, for each of its states, with all other states
+        fixed.
+        """
         if self._costs:
             other = [v for v, (old, new) in enumerate(zip(self._states, states, strict=True)) if old != new]
             moved: Iterable[int] = {u for v in other for table in self._tables[v] for u in table.scope}
@@ -82,22 +84,22 @@ class _Neighbours:
 
 @dataclass
 class SearchedRanking:
-    """Assignments of local variables in the order of their worth, from a search.
+    """Assignments of local variables in the order of their values, from a search.
 
     Parameters
     ----------
     arithmetic : CostOptimum or EnergyOptimum
-        Of the network.
+        The arithmetic of the network.
     fixed : int or float
-        Value of the functions that are settled.
+        Value of the functions without variables.
     optimum : tuple of int
-        Local states of an assignment that nothing is better than.
+        Local states of an optimal assignment.
     most : int or None
-        How many are asked for at most.
+        Maximum number of assignments; None for all.
     memory_bytes : int
         Memory for the search and for the assignments found.
     seconds : float
-        Wall seconds that searching may take.
+        Wall seconds of the search.
     seed : int
 
     Attributes
@@ -105,7 +107,7 @@ class SearchedRanking:
     best : int or float
         The value of the optimum.
     why_open : str
-        Why it ended before all that is asked for had a rank; empty where it did not.
+        Why the search ended before all requested assignments had a rank; empty if it did not.
     """
 
     arithmetic: CostOptimum | EnergyOptimum
@@ -161,7 +163,7 @@ class SearchedRanking:
         return None if log10 == -math.inf else float(self.fixed) - log10 * math.log(10)
 
     def ranked(self, limit: Any = math.inf) -> Iterator[tuple[Any, Mapping[int, int]]]:
-        """Yield worth and states of one assignment after the other, up to a limit, as far as time suffices.
+        """Yield the value and the states of one assignment after another, up to a value, while time remains.
 
         Yields
         ------
@@ -172,7 +174,7 @@ class SearchedRanking:
         Raises
         ------
         BudgetError
-            If what was found and waits for its rank does not fit.
+            If the assignments that wait for their ranks do not fit in memory.
         """
         if self._optima is not None and limit == self.best:
             yield from [(self.best, dict(enumerate(states))) for states in self._optima[: self.most]]
@@ -191,7 +193,7 @@ class SearchedRanking:
                 return
 
     def optimal_count(self, most: int) -> int | None:
-        """Return how many assignments are worth as much as the optimum; None where those are more, or time is over."""
+        """Return the number of optimal assignments; None if it exceeds ``most``, or if the time ends first."""
         if not self.units.exact:
             return None
         all_best = SearchedRanking(
@@ -207,13 +209,15 @@ class SearchedRanking:
     # Before the search.
 
     def _begin(self, limit: Any) -> None:
-        """Evaluate neighbours of the optimum, and prepare the search below the pruning value that they give."""
+        """Evaluate neighbours of the optimum, which give a first pruning value, and prepare the search below this
+        value.
+        """
         self._limit = limit
         self._take(self.optimum)
         if self.most is not None:
             self._look_near(self.most)
         if self._cut is not None and self._cut <= self.best:
-            return  # as many as are asked for are as good as the optimum
+            return  # all requested assignments are known, because enough of them are optimal
         started, upper = time.perf_counter(), self._upper
         prepared = self._prepared(upper)
         network, self._restored = prepared.network, prepared.network.restored
@@ -227,7 +231,9 @@ class SearchedRanking:
         self._spent += time.perf_counter() - started
 
     def _prepared(self, upper: int | None) -> PreparedNetwork:
-        """Make the network smaller; in a mesh again once clusters shifted costs, as their bound is far better."""
+        """Make the network smaller. Clusters of a mesh then shift costs, and their far better bound makes it smaller
+        again.
+        """
         prepared = prepare(self.costs, upper, keep_all=True)
         network = prepared.network
         if upper is None or not (prepared.feasible and network.dims and is_mesh(network)):
@@ -242,7 +248,7 @@ class SearchedRanking:
         return prepare(sharp, upper, keep_all=True)
 
     def _lay_out(self, network: CostNetwork, upper: int | None) -> None:
-        """Lay out a tree search, and below a cut-off Russian dolls, which prove what it does not, where they can."""
+        """Lay out a tree search. Below a pruning value, add Russian dolls if they are possible and fit in memory."""
         nbytes = search_bytes(network)
         self._need(nbytes, "the tables of a search")
         order = depth_first_order(network.dims, network.scopes, seed=self.seed)
@@ -252,7 +258,7 @@ class SearchedRanking:
             self._searches += [dolls] if dolls.possible else []
 
     def _look_near(self, most: int) -> None:
-        """Evaluate the assignments that differ from one of the best in one variable, to get a first pruning value."""
+        """Evaluate the neighbours of the best assignments, to get a first pruning value."""
         looked, near = set[States](), _Neighbours(self.costs)
         for _ in range(min(most, _NEAR_MOST)):
             left = [entry for entry in self._found if entry[2] not in looked]
@@ -269,7 +275,9 @@ class SearchedRanking:
     # The search.
 
     def _go_on(self) -> bool:
-        """Search in turns, each longer, until something more has a rank; False where time or memory is over."""
+        """Search in growing time slices until one more assignment has a rank; return False if time or memory ends
+        first.
+        """
         if not self._searches:
             return False
         now = started = time.perf_counter()
@@ -307,7 +315,7 @@ class SearchedRanking:
         return self._is_ready() or time.perf_counter() >= end
 
     def _take(self, states: States) -> bool:
-        """Take an assignment, if it is allowed and asked for; return whether it is new."""
+        """Store an assignment if it is allowed and may be among the requested ones; return whether it is new."""
         worth = self.worth(states)
         if worth is None or worth > self._limit or (self._cut is not None and worth >= self._cut):
             return False
@@ -318,7 +326,7 @@ class SearchedRanking:
         self._worths[key] = worth
         heappush(self._found, (worth, next(self._numbers), states))
         if self.most is not None:
-            if before < math.inf:  # by other states of hidden variables
+            if before < math.inf:  # the same assignment, with other states of hidden variables
                 self._least.remove(-before)
                 heapify(self._least)
             (heapreplace if len(self._least) >= self.most else heappush)(self._least, -worth)

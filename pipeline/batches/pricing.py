@@ -70,19 +70,20 @@ class Price:
     Parameters
     ----------
     kind : {"small", "compiled", "decided", "searched", "large", "alone", "wrong"}
-        Packed with others; packed for a compiled model on the CPU; packed without a plan, because the evidence leaves
-        nothing to plan, or because only a search may answer; worth all workers; an optimum between bounds, in one
-        process; not asked.
+        How the row is answered. ``small``: together with other rows. ``compiled``: together with other rows, by a
+        compiled model on the CPU. ``decided`` and ``searched``: together with other rows and without a plan, because
+        the evidence leaves nothing to plan, or because only a search may answer. ``large``: by all workers. ``alone``:
+        an optimum between bounds, in one process. ``wrong``: not at all.
     seconds : float
-        On one core; of an optimum between bounds what it is given, or infinite.
+        CPU seconds on one core. For an optimum between bounds its time limit, or infinity.
     peak_bytes, disk_bytes : int
-        At most, where many rows share a tree.
+        Bytes of the row; the maximum of all rows if many rows share a tree.
     order : tuple of str
         Variables in the order in which the shared tree eliminates them; empty for an order of its own.
     pieces : int
-        How many parts of a large one are kept as they are done.
+        Number of parts of a large row that are stored as they are finished.
     status, message, exit_code
-        Of a row that is wrong or refused.
+        Facts of a row that is wrong or refused.
     """
 
     kind: Kind
@@ -162,7 +163,8 @@ def parsed_rows(rows: Sequence[Row], options: Options) -> list[str | Price]:
 
 
 def shared_price(rows: Sequence[Row], options: Options, slot: float | None = None) -> Price | None:
-    """Task: price a question without evidence, which only makes it smaller; None where each needs its own price.
+    """Task: price a question without its evidence, because evidence only makes it smaller; None if each row needs a
+    price.
 
     Marginals of several rows are answered by a compiled model if it fits in memory. Its plan is their price, so that
     no second plan is made. If evidence decides every row, planning the question without evidence takes longer than all
@@ -225,7 +227,8 @@ def _shared_refusal(rows: Sequence[Row], model: Model, options: Options, seconds
         hard, _ = split_evidence(model, evidence_of_row(model, row))
         return math.prod([model.dims[v] for v in hard])
 
-    # a tree has at most this many times fewer cells under evidence, and another tree is better by less than MOST_SAVED
+    # evidence divides the cells of a tree by at most its number of joint states, and another tree by less than
+    # MOST_SAVED
     largest = max(rows, key=states)
     if len(rows) == 1 or seconds / states(largest) <= MOST_SAVED * HOPELESS_SECONDS:
         return None
@@ -234,11 +237,11 @@ def _shared_refusal(rows: Sequence[Row], model: Model, options: Options, seconds
 
 
 def _compiled_plan(rows: Sequence[Row], options: Options, slot: float | None) -> Plan | None:
-    """Return the plan of the compiled model that answers rows; None if each row is answered by itself.
+    """Return the plan of the compiled model that answers rows; None if each row is answered separately.
 
-    A row that is answered by itself can use all workers, and can resume in the middle of its sweep. Rows that take long
-    over a compiled model are therefore answered by it only if that takes less time in all. If the time may end within a
-    row, no such row is answered by it.
+    A row that is answered separately can use all workers, and can resume in the middle of its sweep. Long rows
+    therefore use a compiled model only if this takes less time in total. If the time may end during a long row, no long
+    row uses a compiled model.
     """
     policy, row = BatchPolicy.current(), rows[0]
     if row.query != "marginals" or row.named or len(rows) < policy.compiled_rows:
@@ -256,8 +259,10 @@ def _compiled_plan(rows: Sequence[Row], options: Options, slot: float | None) ->
 
 
 def _is_quicker_compiled(compiled: Compiled, plan: Plan, rows: Sequence[Row], options: Options) -> bool:
-    """Whether all messages of a compiled model, and for each row the messages that differ from those of the row before
-    it, take less time than a sweep for each row, as planned for the first. A device does not plan in less time.
+    """Whether a compiled model is predicted to take less time than a sweep for each row.
+
+    A compiled model computes all messages once, and for each row the messages that differ from the messages of the row
+    before it. The sweep of each row takes as long as planned for the first row. With GPUs, each row is also planned.
     """
     model, skeleton = compiled.model, compiled.skeleton
     cases = joined_cases([one_case(model, evidence_of_row(model, row)) for row in rows])

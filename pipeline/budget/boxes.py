@@ -40,8 +40,8 @@ from .budget_policy import BudgetPolicy
 
 # More boxes than this cost more to keep account of than they save.
 _MOST_BOXES: Final = 1 << 16
-# Work that is this share of a stage or of a plan may be repeated in every box: it decides neither about the order of a
-# stage's variables nor about a stored table.
+# Maximum fraction of a stage or a plan that is ignored: this work may be repeated in every box. It decides neither the
+# order of a stage's variables nor whether a table is stored.
 REPEATED_SHARE: Final = 0.02
 # A chunk is 1 / this of the budget, because it is compressed in memory as a whole, and each chunk is a file;
 # minimum and maximum bytes of a chunk.

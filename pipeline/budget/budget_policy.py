@@ -5,8 +5,8 @@ from __future__ import annotations
 from ...tasks.steps.light_dataclass import dataclass
 from ...tasks.steps.policy import Policy
 
-# Bytes per second of a typical disk: the same plan has to come out again, so it is not chosen with a measured rate. The
-# rate of a disk that cannot be measured.
+# Bytes per second of a typical disk. Plans are chosen by this rate, because a measured rate would change the plan from
+# run to run. It also stands for the rate of a disk that cannot be measured.
 DISK_RATE = 5e8
 
 

@@ -1,6 +1,6 @@
-"""Plans with sparse tables: one tree for any number of cells, and as many slices as the tables turned out to need.
+"""Plans with sparse tables: one tree for any number of cells, and more slices if tables turn out to be too large.
 
-A run directory stores the facts of a plan, from which the same plan is built again.
+A run directory stores the facts from which a later process builds the same plan.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from ..models.function import Function
 from ..models.model import Model, checked_model
 from .circuit_model import Circuit
 
-# Assignments that a check draws from a circuit and evaluates on the model, or as many as are evaluated together.
+# Number of assignments that a check draws from a circuit and evaluates on the model together.
 _CHECKED_DRAWS: Final = 16
 
 Array = NDArray[Any]

@@ -41,11 +41,11 @@ _LOOKING_FOR_TREES = frozenset(("rows", "diagram", "search", "mini-buckets", "ma
 def warm(portable: bool) -> None:
     """Compile all loops ahead of time, for images and workers.
 
-    Modules are compiled too, where they are. The code of loops is kept in the folder $BUCKETFLOW_CACHE, by default in
-    the user's cache directory; folders that others may write to are not used.
+    Python's bytecode of all modules is written beside them. The code of loops is stored in the folder
+    $BUCKETFLOW_CACHE, by default in the user's cache directory. Folders that other users can write to are not used.
 
     If this machine has a GPU, its kernels are compiled too, except kernels that depend on the sizes of tables. CuPy
-    keeps their code in its own folder.
+    stores their code in its own folder.
 
     Loops are compiled for this machine's processor. With --portable they are also compiled for every processor that has
     the instructions of x86-64-v3 (Intel Haswell, AMD Zen and later).
@@ -137,7 +137,8 @@ def warm_jobs() -> Iterator[tuple[str, Callable[[], Any]]]:
 
 
 def _kernels() -> None:
-    """Compile the kernels of a GPU that no model decides: of propagations, draws, decoding and joins of rows.
+    """Compile the GPU's kernels that do not depend on a model: propagations, draws, decoding and joins of sparse
+    tables.
 
     The kernels of joins of dense tables depend on the sizes of the tables.
     """
@@ -157,7 +158,7 @@ def _kernels() -> None:
     try:
         count_gpus("all")
     except ClusterError:
-        return  # CuPy is there, and no device that it can use
+        return  # CuPy is installed, but it finds no usable device
     costs, residues = [*map(min_plus, _DTYPES)], mod_sum_product(LARGEST_INT32)
     kernels = [
         each for law in ("sum_product", "min_plus") for group in (1, 2) for each in propagation_kernels(law, group)

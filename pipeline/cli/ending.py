@@ -297,12 +297,13 @@ def terminable(codes: list[int]) -> Iterator[None]:
 
 
 def ended() -> None:
-    """Say nothing of Ctrl-C any more, as all is said; the interpreter takes some hundredths of a second to end.
+    """Prepare the end of the process: ignore one Ctrl-C, and exclude all objects from garbage collection.
 
-    The next one ends the process. A handler that was set by others, or a signal that is ignored, stays as it is.
+    The answer is complete, but the interpreter takes some hundredths of a second to end. The first Ctrl-C in this time
+    has no effect. The second one ends the process. A handler that another program has set, or an ignored signal, stays.
 
-    All objects are taken from the garbage collector. Otherwise the interpreter would search them for cycles several
-    times before it ends, a fifth of the time of a small question; the system frees their memory in any case.
+    Without the exclusion, the interpreter would search all objects for cycles several times before it ends. This takes
+    a fifth of the time of a small question. The system frees the memory in any case.
     """
     gc.freeze()
     if signal.getsignal(signal.SIGINT) == signal.default_int_handler:

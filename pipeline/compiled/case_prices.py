@@ -1,8 +1,8 @@
-"""Prices of many cases over one compiled plan: together, in tables with an axis of cases, or one after the other.
+"""Predicted seconds of many cases over one compiled plan: together in tables with an axis of cases, or one by one.
 
-Tables with an axis of cases share the fixed cost of each step, which NumPy pays in Python. In return, every case pays
-for every step that some case changes, and no step is a product of matrices. One after the other, a case pays only for
-the messages that differ from those of the case before it.
+Together, cases share the fixed cost of each step, which is Python's. In return, every step that some case changes is
+computed for every case, and no step is a product of matrices. One by one, a case computes only the messages that differ
+from the messages of the case before it.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def alone_seconds(
         The steps that a case can change and that an answer needs.
     cases : Cases
     leaves : dict of int to int
-        For each observed variable of the tree the leaf that takes its findings.
+        For each observed variable of the tree, the leaf that contains its findings.
     answers : int
         Number of tables that are read for each case. Without compiled loops, reading takes as long as a step.
     compiled : bool
@@ -66,7 +66,7 @@ def alone_seconds(
 
 
 def _changed(steps: Sequence[Step], leaves: Collection[int]) -> list[int]:
-    """Return the tables that change with some leaves."""
+    """Return the tables that change if some leaves change."""
     changed = set(leaves)
     found = []
     for step in steps:
@@ -77,7 +77,7 @@ def _changed(steps: Sequence[Step], leaves: Collection[int]) -> list[int]:
 
 
 def _sampled_changes(cases: Cases, leaves: dict[int, int]) -> Iterator[set[int]]:
-    """Yield the leaves in which a case differs from the case before it, for a few cases spread over all."""
+    """Yield the leaves in which a case differs from the case before it, for a sample of evenly spaced cases."""
     columns = {v: column for v, column in cases.columns.items() if v in leaves}
     if cases.count == 1:
         yield {*leaves.values()}

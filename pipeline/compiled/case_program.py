@@ -213,7 +213,9 @@ def batch_program(
 
 
 class CaseSteps(NamedTuple):
-    """The steps that a case can change and that an answer needs; all tables that a case changes or an answer needs."""
+    """Return the steps that a case can change and an answer needs, and all tables that a case changes or an answer
+    needs.
+    """
 
     steps: tuple[Step, ...]
     varying: set[int]
@@ -265,7 +267,7 @@ def block_size(program: BatchProgram, most: int, memory_bytes: int, threads: int
 
 
 def cases_of_block(steps: Sequence[Step]) -> int:
-    """Return the number of cases whose tables together stay in the cache, at least some that share a step's cost."""
+    """Return the number of cases whose tables stay in the cache together; some, to share the cost of a step."""
     cells = sum(step.lowered.cells for step in steps)
     return max(16, min(_BLOCK_CASES, CompiledPolicy.current().block_cells // max(cells, 1)))
 

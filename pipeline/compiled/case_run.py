@@ -132,7 +132,7 @@ def _blocks_here(runner: CaseRunner[B], chosen: Resources) -> Iterator[B]:
 
 
 def _counted(blocks: Iterator[B]) -> Iterator[B]:
-    """Yield blocks; the seconds until each of them count towards compiling the kernels of a device."""
+    """Yield blocks, and count the seconds of each block towards compiling the kernels of a device."""
     while True:
         with AVOIDED_START.counted():
             block = next(blocks, None)
@@ -192,7 +192,7 @@ class CaseRunner(ABC, Generic[B]):
     def plan_blocks(self, resources: Resources) -> None:
         """Choose the steps and the size of blocks for the CPU; without steps, each case is computed alone.
 
-        A batch never takes longer than its cases one after the other, as far as prices tell.
+        By the predicted times, a batch never takes longer than its cases one after the other.
         """
         compiled, cases = self.compiled, self.cases
         self.size = max(cases.count, 1)
@@ -220,24 +220,24 @@ class CaseRunner(ABC, Generic[B]):
         self.size = block_size(self.program, cases.count, free, threads)
 
     def blocks_at_once(self, resources: Resources, blocks: int) -> int:
-        """Return how many threads answer blocks concurrently: one if a program shares each block among threads."""
+        """Return the number of threads that answer blocks concurrently: 1 if the threads share each block."""
         program = self.program
         if program is None or program.observed is not None or blocks == 1 or resources.threads == 1:
             return 1
         free = max(resources.memory_bytes - program.plan.kept_bytes, 0)
-        # results wait for those of earlier blocks
+        # results wait in memory for the results of earlier blocks
         room = free // (CallThreads.results_ahead * program.block_bytes(self.size))
         return max(1, min(resources.threads, blocks, room))
 
     @property
     def _observations(self) -> list[Observation]:
-        """The observed variables that are left in the network."""
+        """The observed variables that the reduced network contains."""
         local, hosts = self.network.local, self.compiled.skeleton.hosts
         columns = sorted(self.cases.columns)
         return [Observation(local[v], hosts[local[v]], self.network.domains[v]) for v in columns if v in local]
 
     def _may_have_own_trees(self, plan: Plan, observations: Sequence[Observation]) -> bool:
-        """Whether the case that observes most has a tree of its own that is small enough to save time."""
+        """Whether the case with the most observations has a separate tree that is small enough to save time."""
         cases, policy = self.cases, CompiledPolicy.current()
         if plan.cells * cases.count < policy.observing_cells or unknown_numba():
             return False
@@ -282,7 +282,7 @@ class CaseRunner(ABC, Generic[B]):
         total += loose_log(self.network, self.findings)
         for v, column in block.columns.items():
             local = v in self.network.local
-            if column.ndim == 2:  # likelihoods are by case and state, states by case
+            if column.ndim == 2:  # likelihoods have axes of cases and states, states have an axis of cases
                 found = case_likelihoods(column, self.network.domains[v])
                 total += found.log_scale if local else found.log_means
             elif not local:

@@ -279,7 +279,7 @@ class GpuPropagation:
         return DeviceMessages(self._program, constant_values(self._program, self._leaves))
 
     def cores_end_first(self, cores: float, cases: int = 1) -> bool:
-        """Return whether this machine's cores answer some cases before the kernels of the device are compiled.
+        """Return whether the cores answer some cases before the device has compiled its kernels.
 
         Parameters
         ----------

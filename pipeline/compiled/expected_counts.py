@@ -120,7 +120,7 @@ class _CountRunner(CaseRunner[_CountBlock]):
         for target in self._targets:
             beliefs = answer.beliefs[target]
             sound = np.where(alone, 0.0, beliefs) if unsound else beliefs
-            # row by row: the threads of a matrix product would wait actively between blocks, on all cores
+            # row by row, because the threads of a matrix product would wait actively on all cores between blocks
             counts[target] = np.vecdot(sound, weights)
         counts[()] = np.array([weights.sum()])
         return _CountBlock(block, counts, logs, alone)

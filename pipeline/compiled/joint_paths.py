@@ -1,4 +1,4 @@
-"""Joints of variables that no table of a plan holds together, computed along the paths between them. Pure.
+"""Joints of variables that no table of a plan contains together, computed along the paths between them. Pure.
 
 A posterior of a variable is a tree of steps, in which each other variable is summed out once. If a step keeps the axis
 of such a variable, and all later steps keep it too, the last table is the joint of both variables (Koller and Friedman
@@ -37,7 +37,7 @@ class Joint(NamedTuple):
     Parameters
     ----------
     steps : tuple of Step
-        In execution order. A table that they make replaces the table of the plan with this number.
+        The steps in execution order. The table of a step replaces the plan's table of the same number.
     table : int
         The last table.
     axes : tuple of int
@@ -59,17 +59,17 @@ class Joint(NamedTuple):
 
     @property
     def own(self) -> int:
-        """The variable whose posterior the plan reads from the same table."""
+        """The variable whose posterior the plan reads from the last table."""
         return self.axes[0]
 
 
 class JointPaths:
-    """The paths of one plan of both sweeps, which makes each table once and reads the posterior of each variable."""
+    """The paths of one plan of both sweeps, which computes each table once and reads the posterior of each variable."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan, self._sums, self._readers = plan, dict[int, int](), dict[int, int]()
         self._known = Memo[Joint](REMEMBERED_SIZES)
-        # sets of steps, by position: those that sum a variable out, read a table, or are needed for a table
+        # sets of steps by position: the steps that sum out a variable, that read a table, or that a table needs
         self._needed: dict[int, int] = {}
         for k, step in enumerate(plan.steps):
             needed = here = 1 << k
@@ -81,7 +81,7 @@ class JointPaths:
                 self._sums[v] = self._sums.get(v, 0) | here
 
     def joint(self, target: Target) -> Joint:
-        """Return the steps for the joint of some variables; the variable with the most states is not carried along."""
+        """Return the steps for the joint of some variables, read at the variable with the most states."""
         found = self._known.get(target)
         if found is None:
             found = self._found(target)
@@ -122,5 +122,5 @@ _PATHS: Final[Remembered[JointPaths]] = Remembered(4)
 
 
 def paths_of(plan: Plan) -> JointPaths:
-    """Return the paths of a plan, once for all models that are compiled with this plan."""
+    """Return the paths of a plan, cached for all models that are compiled with this plan."""
     return _PATHS.of((plan,), (), lambda: JointPaths(plan))

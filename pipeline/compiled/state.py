@@ -78,7 +78,7 @@ def one_at_a_time(
 
 
 class _PlanPaths(NamedTuple):
-    """The paths of a plan, and the bytes that the tables of a joint may take beside its messages."""
+    """The paths of a plan, and the free bytes for the tables of a joint."""
 
     plan: Plan
     paths: JointPaths
@@ -301,7 +301,7 @@ class CompiledState:
 
     @one_at_a_time
     def asked_alone(self, cases: Cases, case: int, asked: BeliefRequest, findings: Mapping[int, Array]) -> Marginals:
-        """Answer a request about one case by itself, under findings on variables that it does not observe."""
+        """Answer a request about one case separately, with findings on variables that the case does not observe."""
         targets = local_targets(self.skeleton.network, asked)
         return self._answered(asked, targets, {**findings, **self._vectors(cases, case)})
 
@@ -365,7 +365,9 @@ class CompiledState:
         self._entered = {}
 
     def _beliefs(self, targets: list[Target], findings: Mapping[int, Array]) -> Beliefs:
-        """Return the beliefs of some targets: from the device, or on the CPU if it ends before kernels are compiled."""
+        """Return the beliefs of some targets: from the device, or from the CPU if it ends before the kernels are
+        compiled.
+        """
         skeleton = self.skeleton
         if skeleton.fixed is None or skeleton.plan is None or self._tables is None:
             return Beliefs(skeleton.fixed, {})
@@ -387,7 +389,7 @@ class CompiledState:
         return self._share_run * self._priced[1] * max(self.expected, 1)
 
     def _beliefs_here(self, plan: Plan, targets: list[Target], findings: Mapping[int, Array]) -> Beliefs:
-        """Bring the tables on the CPU up to date that some targets need, and read them."""
+        """Update the tables on the CPU that some targets need, and read the targets."""
         assert self.skeleton.fixed is not None
         tables, threads = self._tables_under(findings), plan.kept_threads
         before, seconds = tables.computed, tables.seconds
@@ -420,7 +422,7 @@ class CompiledState:
         }
 
     def _plan_paths(self) -> _PlanPaths:
-        """Return the paths of the present plan."""
+        """Return the paths of the current plan."""
         plan = self.plan
         assert plan is not None
         if self._paths is None or self._paths.plan is not plan:
@@ -476,7 +478,7 @@ class CompiledState:
         made = sweep(path.steps, given, algebra, path.freed, threads=plan.kept_threads)[path.table]
         values = normalised(made).reshape([plan.dims[v] for v in path.axes])
         rest = tuple([v for v in target if v not in path.axes])
-        if rest:  # of other trees of the forest, which are independent
+        if rest:  # variables of other trees of the forest, which are independent
             values = np.multiply.outer(values, self._joint_table(rest))
         axes = *path.axes, *rest
         return np.ascontiguousarray(values.transpose([axes.index(v) for v in target]))

@@ -40,13 +40,13 @@ class Skeleton:
         Without any evidence.
     plan : Plan or None
     asked : BeliefRequest
-        Every variable, and the joints that were compiled in.
+        Every variable, and the joints that the user requested.
     planned : BeliefRequest
-        The same without pairs that are computed along paths of the tree.
+        ``asked`` without the pairs that are computed along paths of the tree.
     fixed : float or None
-        ln of the functions without variables; None if the model allows nothing.
+        Natural logarithm of the functions without variables; None if the model allows no assignment.
     planner : Planner or None
-        That made the plan; None where a file had it.
+        The planner that made the plan; None if the plan comes from a file.
     """
 
     model: Model
@@ -100,7 +100,7 @@ def _planned(model: Model, asked: BeliefRequest, planned: BeliefRequest, options
 
 
 def _far_pairs_fit(skeleton: Skeleton, memory_bytes: int) -> bool:
-    """Return whether the joints that the plan has no table for can be computed beside its messages."""
+    """Return whether memory suffices for the messages and for the joints that no table of the plan contains."""
     plan = skeleton.plan
     if plan is None:
         return True

@@ -1,6 +1,6 @@
-"""The plan of a slice, made once: its factors, its findings, and the messages from the slices before and after it.
+"""The plan of a slice, and sums over it: its factors, its findings, and messages from the slices before and after it.
 
-The sums over a slice are computed repeatedly: the messages forward and backward, and the beliefs inside.
+The plan is made once. The sums are computed for every step: forward and backward messages, and beliefs inside.
 """
 
 from __future__ import annotations

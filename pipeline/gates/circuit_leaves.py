@@ -1,4 +1,4 @@
-"""The leaves of a circuit that is being made, and what its root multiplies beside the rest.
+"""The leaves of a circuit that is being built, and the further factors of its root.
 
 Tables of node numbers have a row for each cell that is not zero.
 """

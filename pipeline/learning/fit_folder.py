@@ -1,4 +1,4 @@
-"""The folder of a fit: its settings, its finished iterations, and what they tell.
+"""The folder of a fit: its settings, its finished iterations and their log-likelihoods.
 
 The rows of a data set are weighted cases: equal rows are propagated once.
 """

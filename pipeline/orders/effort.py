@@ -1,6 +1,6 @@
-"""The cost of planning: work in nominal seconds, on one account for the search, slices and boxes. Pure.
+"""The budget of planning in nominal seconds, shared by the search for trees, by slices and by boxes. Pure.
 
-Counted and not measured, so that a busy machine makes the same plan as an idle one.
+Work is counted instead of measured, so that a busy machine makes the same plan as an idle one.
 
 >>> effort = PlanningBudget(spent=0.1)
 >>> effort.allows(0.05, predicted=1.0), effort.allows(0.5, predicted=1.0), effort.allows(0.5, predicted=10.0)
@@ -20,39 +20,38 @@ from ...tasks.steps.policy import Policy
 
 # Number of cached trees, because the cheapest tree may need too much memory.
 KEPT_TREES: Final = 8
-# A small step both ways is one call of einsum, or a record of one compiled loop; large ones need more, where it is
-# little beside their loops. Priced by more, merged steps would sweep several times the cells to save steps.
+# Fixed seconds of a step in both sweeps: one call of einsum, or a record of one compiled loop. Large steps take longer,
+# but little in comparison with their loops. With a higher price, merged steps would sweep several times the cells to
+# save steps.
 BOTH_WAYS_STEP_SECONDS: Final = 5e-6
 
 
 @dataclass(frozen=True)
 class OrderPolicy(Policy):
-    """The numbers behind how long is searched.
+    """The numbers that limit the time of a search for trees.
 
     Parameters
     ----------
     share : float
         A search for trees spends at most this fraction of the predicted run with its best tree, beyond its first round.
     doubtful_seconds : float
-        A search that would go on for longer is begun with a quarter of this; then its best tree is looked at.
+        If a search is expected to take longer than this, its best tree is checked after a quarter of this time.
     starts : int
-        Fractions of a round for trying orders and for refining each start, and the number of starts.
+        Number of orders whose trees are refined in a round.
     compiled_seconds : float
-        Seconds of a search that it is compiled for, and cells of the buckets of the first order that it is loaded for.
+        Requested seconds of a search from which its loops are compiled.
     compiling_seconds : float
-        CPU seconds that compiling a search takes. Where it is not compiled the first tree is kept if that is predicted
-        to take less, and no table of it has more cells: a grid of 2^31 cells took 30 to 46 CPU-s at first, 1.8 of them
-        with its first tree and .6 with the tree that was searched.
+        CPU seconds that compiling a search takes. While it is not compiled, the first tree is used if its run is
+        predicted to take less time and its tables are not large.
     both_ways_tiny_cells : int
-        Where both sweeps multiply no more cells than this, the buckets of one order are as good as any tree.
+        If both sweeps multiply at most this number of cells, the buckets of one order are as good as any tree.
     restart_least_seconds : float
         If the propagation of the first tree is predicted to take less than this, no other tree is searched for. A lower
         number saves more of some propagations, but loading the search takes several times as long.
     pairs_share : float
-        Seconds per variable, or group of functions, to make the joins of a tree pairwise and to price both versions in
-        both directions. Trees within a factor of the best are compared in both directions, at least one, for this
-        fraction of the propagation. In a short propagation the pairwise version is skipped, because its gain is smaller
-        than its cost.
+        Maximum fraction of the propagation that the comparison of good trees in both directions takes, with merged and
+        with pairwise joins. At least one tree is compared. In a short propagation the pairwise version is skipped,
+        because its gain is smaller than its cost.
     asked_cells : int
         If a requested tree of buckets or cliques sweeps more cells than this, further orders are tried.
     """
@@ -77,15 +76,15 @@ LEAST_ON_DEVICE: Final = 2 * LEAST
 
 LEAST_SEARCH: Final = 0.05
 """The first round of a search for trees, in nominal seconds. Each round takes twice as long as the last."""
-# A round may gain this share of the run although those before gained less.
+# A round may gain this fraction of the run although the earlier rounds gained less.
 _LEAST_GAIN: Final = 0.02
 
 TABLE_SECONDS: Final = 3e-5
-"""Choosing the layout of a table that a step reads or writes, lowering, and following what is alive."""
+"""For each table that a step reads or writes: choosing its layout, lowering the step, and tracking stored tables."""
 OUTLINE_SECONDS: Final = 1e-5
-"""Following a table: while its layout or the variables to condition on are chosen, or stages are tried."""
+"""For each table: tracking it while layouts, variables to condition on, or stages are chosen."""
 FUNCTION_SECONDS: Final = 1.5e-4
-"""The first order, and the trees that it gives, for each function."""
+"""For each function: the first order and its trees."""
 
 
 @dataclass
@@ -95,10 +94,10 @@ class PlanningBudget:
     Parameters
     ----------
     asked : float
-        Seconds that were asked for besides.
+        Additional seconds that were granted.
     spent : float
     known : float
-        Seconds of the fastest plan that was found.
+        Predicted seconds of the fastest plan so far.
     kept, before : float
         Fraction reserved of the seconds that were left when ``before`` seconds were spent.
     least : float
@@ -121,7 +120,7 @@ class PlanningBudget:
         self.known = min(self.known, seconds)
 
     def left(self, predicted: float) -> float:
-        """Return the seconds that may still be spent on a better plan than one with the predicted time ``predicted``.
+        """Return the seconds that may still be spent to improve a plan with the predicted time ``predicted``.
 
         Improving a slow plan may take no longer than the fastest known plan justifies.
         """
@@ -130,7 +129,7 @@ class PlanningBudget:
         return allowed - aside - self.spent
 
     def grant(self, seconds: float, predicted: float) -> None:
-        """Allow ``seconds`` for a better plan than one with the predicted time ``predicted``."""
+        """Allow ``seconds`` to improve a plan with the predicted time ``predicted``."""
         self.asked += max(seconds - self.left(predicted), 0.0)
 
     def allows(self, seconds: float, predicted: float) -> bool:
@@ -154,7 +153,8 @@ class SearchRounds:
     however long the search has been. The better of the last two rounds therefore predicts the next gain, with a
     minimum, because a round may gain nothing by chance.
 
-    The run takes 2 s, then 0.2 s: the search ends, as another round would cost more than a share of 0.2 s.
+    The best tree would run for 2 s before the first round, and for 0.2 s after it. The search then ends, because a
+    second round would exceed its share of 0.2 s.
 
     >>> rounds = SearchRounds(least=0.05, longest=8.0)
     >>> rounds.next_seconds(0.0, 2.0), rounds.next_seconds(0.05, 0.2)
@@ -163,9 +163,9 @@ class SearchRounds:
     Parameters
     ----------
     least : float
-        Seconds that may be spent however short the run is and however little they gain.
+        Seconds that may always be spent, for short runs and small gains too.
     longest : float
-        Seconds of the search at most.
+        Maximum seconds of the search.
     """
 
     least: float

@@ -1,9 +1,9 @@
 """From an elimination order to a refined contraction tree.
 
-The order's buckets are joined pairwise, a variable being summed out the moment no other table has it; the
-binary tree is rearranged locally; steps are then merged where not writing the table in between is cheaper.
+The order's buckets are joined pairwise. A variable is summed out as soon as no other table has it. The binary tree is
+rearranged locally. Steps are then merged if this is cheaper than writing the table between them.
 
-Results that do not depend on rates, the trees and forests of a network, are shared by all searches.
+All searches share the trees and forests of a network that do not depend on rates.
 """
 
 from __future__ import annotations

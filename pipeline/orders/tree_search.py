@@ -46,9 +46,8 @@ _TREE_SECONDS: Final = 5e-5
 _FORESTS_SHARE: Final = 0.6
 # A search that takes this many times its nominal time is stopped by the clock.
 _EMERGENCY: Final = 4.0
-# CPU seconds that compiling a search takes. Where it is not compiled the first tree is kept if that is predicted to
-# take less, and no table of it has more cells: a grid of 2^31 cells took 30 to 46 CPU-s at first, 1.8 of them with
-# its first tree and .6 with the tree that was searched.
+# While the search is not compiled, the first tree is used without a search if none of its tables has more cells. More
+# cells would cost more than compiling the search.
 UNCOMPILED_CELLS: Final = 1 << 26
 
 TreeName = Literal["refined", "bucket", "junction"]
@@ -72,7 +71,7 @@ Ended = Callable[[], bool]
 
 @dataclass(frozen=True)
 class TreeSearch:
-    """A search for contraction trees of a network: its sizes, and how it is searched.
+    """A search for contraction trees of a network, with its settings.
 
     Parameters
     ----------
@@ -83,7 +82,7 @@ class TreeSearch:
     tree : {"refined", "bucket", "junction"}
         Kind of tree to build from an order. A refined tree never costs more than the buckets of the same order.
     order : str or sequence of int
-        A rule for the randomised greedy orders, or the order itself, naming every variable once.
+        The rule of the randomised greedy orders, or one order that names every variable once.
     seconds : float, optional
         Planning seconds; by default a fraction of the best plan's predicted time.
     seed : int
@@ -93,13 +92,13 @@ class TreeSearch:
     itemsize : int
         Bytes of a value.
     sweeps : float
-        Seconds of a run in those of one sweep over its tree: about three for a propagation, which goes both ways.
+        Time of the run in multiples of one sweep over its tree: about 3 for a propagation, which has two sweeps.
     least, longest : float
-        Planning time of an automatic search: seconds however short the run is, and at most.
+        Minimum and maximum seconds of an automatic search. A short run gets the minimum too.
     begins : float
-        An automatic search begins if the run with the first tree is predicted to take more seconds.
+        Predicted seconds of the run with the first tree, above which an automatic search begins.
     ended : callable, optional
-        Asked again and again, in a search beside other work.
+        Called repeatedly by a background search; it returns whether the search should end.
     """
 
     dims: Sequence[int]
@@ -150,7 +149,7 @@ class TreeSearch:
         check : callable, optional
             Called once with the best tree, before an automatic search continues for long; an exception ends the search.
         starts : Starts, optional
-            Of this network, from a search by other rates.
+            Starts of this network from an earlier search with other rates.
 
         Raises
         ------
@@ -166,7 +165,7 @@ class TreeSearch:
         small = small or (plain and not search.compiling_pays)
         # a search would only save the overhead of steps, and its arrays are quadratic in the number of variables
         small = small or (self.automatic and plain and (search.is_acyclic or not search.forests_pay))
-        with suppress(NotCompiledError):  # the trees that are known by then are used
+        with suppress(NotCompiledError):  # the trees found before compilation are used
             if not small and isinstance(self.order, str):
                 search.run(checked_rule(self.order), budget)
             elif not small and self.tree == "refined":
@@ -178,12 +177,12 @@ class TreeSearch:
     def refined(self, tree: Tree, sliced: Set[int] = frozenset()) -> Tree:
         """Improve a tree by local search, for a run in which some variables are conditioned on.
 
-        The result is never dearer than the tree given, as predicted for one slice.
+        The result is never more expensive than the given tree, by the predicted time of one slice.
 
         Raises
         ------
         ValueError
-            If some variables of the tree are eliminated last: subtrees that are moved would not keep to that.
+            If some variables of the tree must be eliminated last, because moved subtrees would not observe this.
         """
         if tree.last:
             raise ValueError("a tree with given last variables is not rearranged as a whole")
@@ -230,7 +229,7 @@ class _SearchState:
 
     @property
     def compiling_pays(self) -> bool:
-        """Whether the loops of a search are compiled, or the run is so long that they had better be."""
+        """Whether the loops of a search are compiled, or the run is long enough to compile them."""
         policy = OrderPolicy.current()
         seconds = seconds_to_compile("pipeline.orders.local_moves", "rearrange", policy.compiling_seconds)
         if not seconds:
@@ -246,14 +245,12 @@ class _SearchState:
 
     @property
     def forests_pay(self) -> bool:
-        """Whether building one forest and its tree takes less time than a short run, the run of the best tree, or the
-        search at least.
-        """
+        """Whether one forest and its tree are built in less time than the best tree's run, or a short run."""
         seconds = (_FOREST_SECONDS + _TREE_SECONDS) * len(self.dims)
         return seconds <= max(self.run_seconds, self.asked.least, SMALL_SECONDS)
 
     def consider(self, order: tuple[int, ...]) -> None:
-        """Price the trees that an order gives at once."""
+        """Price the trees that follow from an order without a search."""
         starts = self.starts
         if self.kind == "junction":
             self.keep(starts.cliques(order))
@@ -351,16 +348,14 @@ class _SearchState:
                 return
 
     def _rounds(self, budget: float) -> SearchRounds:
-        """Return the rounds of the search: all of a requested time, or as much as the run is worth."""
+        """Return the rounds of the search, for the requested time or in proportion to the run."""
         if not self.automatic:
             return SearchRounds(least=budget, longest=budget)
         hopeless = self.best_seconds > HOPELESS_SECONDS
         return SearchRounds(least=self.asked.least, longest=min(budget, _HOPELESS_SECONDS) if hopeless else budget)
 
     def _clock(self) -> float:
-        """Return a clock: wall seconds if the user gave a time, otherwise this thread's seconds; both without
-        compilation.
-        """
+        """Return wall seconds if the user gave a time, else CPU seconds of this thread, both without compilation."""
         if self.automatic:
             return time.thread_time() - (time.process_time() - working_seconds())
         return time.monotonic() - compiling_seconds()
@@ -373,7 +368,7 @@ class _SearchState:
         self.keep(merge_steps(tree, self.starts.sizer, self.rates, self.itemsize))
 
     def keep(self, tree: Tree) -> None:
-        """Remember a tree if it is one of the best; cells decide where seconds are beyond counting."""
+        """Store a tree if it is one of the best; cells decide between trees with equal or infinite seconds."""
         cost = tree_cost(tree, self.rates, self.itemsize)
         if all((cost.seconds, cost.cells) != (seconds, cells) for seconds, cells, _ in self.found):
             insort(self.found, (cost.seconds, cost.cells, tree), key=itemgetter(0, 1))

@@ -24,7 +24,7 @@ _PAIRS_SECONDS: Final = 1.2e-4
 _BOTH_WAYS_NEAR: Final = 1.5
 # Seconds of search for each cell of requested trees of buckets or cliques, which only further orders improve.
 _ASKED_CELL_SECONDS: Final = 2e-8
-# Such a search is given at most this many seconds, or the share of the propagation if that is more.
+# Minimum seconds of this search, up to this limit. A share of the propagation may exceed it.
 _LONGEST_RESTARTS_SECONDS: Final = 1.0
 
 
@@ -43,7 +43,7 @@ def tree_for_both_ways(search: TreeSearch, effort: PlanningBudget | None = None,
     effort : PlanningBudget, optional
         Account that the work is entered in.
     check : callable, optional
-        Called once with the best tree, before an automatic search continues for long; an exception ends the search.
+        Called once with the best tree before an automatic search becomes long; an exception ends the search.
 
     Raises
     ------
@@ -112,7 +112,7 @@ def _tree_as_asked(
 
 
 def _restart_seconds(tree: Tree) -> float:
-    """Return the least seconds for further orders if a requested tree sweeps many cells; 0 otherwise."""
+    """Return the minimum seconds for further orders if a requested tree sweeps many cells, else 0."""
     swept = sum(tree.joined_cells)
     if swept <= OrderPolicy.current().asked_cells or not loops_are_ready():
         return 0.0

@@ -1,4 +1,4 @@
-"""The answer of a propagation: a mapping from names to distributions, that shows itself.
+"""The answer of a propagation: a mapping from names to distributions, which prints as tables.
 
 The posteriors of several cases are arrays with an axis of cases.
 """

@@ -1,4 +1,4 @@
-"""How bounds closed on an optimum, and the model and the evidence of a query: parts of an answer."""
+"""Parts of an answer: the bounds that proved an optimum, and the model and the evidence of the query."""
 
 from __future__ import annotations
 

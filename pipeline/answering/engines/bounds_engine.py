@@ -81,7 +81,7 @@ class BoundsEngine:
             return swept
         task.stop, task.sweep = stop, None if glances else self._swept
         if glances and self.sweep.prepared is not None:
-            # the planned sweep is next: this turn is for what makes it unnecessary
+            # the planned sweep comes next, so this time slice does not sweep
             task.known.limits = replace(task.known.limits, swept_cells=0)
         with resumable(None if folder is None else folder.path):
             found = task.watched(request.progress).kept_result()

@@ -1,8 +1,8 @@
-"""Easy optima: a short depth-first search (EDAC) that may answer before anything is reduced, priced or planned.
+"""Easy optima: a short depth-first search (EDAC) proves them before the network is reduced, priced or planned.
 
-Reducing, pricing and preparing a small network takes longer than the search of an easy one. The search waits
-until this process has loaded the compiler, because loading takes longer than small sweeps. Quick sweeps keep their
-answers, which report a plan.
+Reducing, pricing and preparing a small network takes longer than an easy search. A process searches only after it has
+loaded the compiler, because loading takes longer than a small sweep. Networks with a quick sweep are swept, so that
+their answers report a plan.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
 _LOOPS: Final = ("explore", "take_open", "begin_at")
 _PATIENCE: Final = Patience("tasks.search.branch_and_bound", _LOOPS[0])
-# How often a short search failed to prove the optimum of a model. Each of the first attempts may have loaded one of the
-# loops instead of searching; after these the search would fail again. A model that is too large, or that is swept
-# quickly, is not examined again.
+# Number of short searches that failed to prove the optimum of a model. The first attempts may fail because each of them
+# loads one of the loops. After these attempts the search would fail again. A model that is too large, or that has a
+# quick sweep, counts as failed and is not examined again.
 _failures: WeakKeyDictionary[Model, int] = WeakKeyDictionary()
 
 
@@ -65,7 +65,7 @@ def easy_optimum(request: QueryRequest) -> Result | None:
 
 
 def _easy_network(request: QueryRequest) -> Network | None:
-    """Return the network of a question without reducing it, if a short search may prove its optimum."""
+    """Return the unreduced network of a question if a short search may prove its optimum, else None."""
     from ...proofs.portfolio import SMALL_CELLS
     from ...proofs.prover_registry import may_be_easy, provers_in_use
 
@@ -83,13 +83,13 @@ def _easy_network(request: QueryRequest) -> Network | None:
             seconds = cells / policy.saved_by_trees / Rates().cells_per_second
             if seconds > policy.quick_seconds["optimum"]:
                 return network
-    if not question.hard:  # evidence says little about the same model without it
+    if not question.hard:  # a question with evidence says little about the model without evidence
         _failures[model] = len(_LOOPS)
     return None
 
 
 def _is_plain(request: QueryRequest) -> bool:
-    """Whether no option limits memory, chooses how the question is answered, or receives what happens meanwhile."""
+    """Return whether no option limits memory, chooses a method, stores a run, or reports progress."""
     options = request.options
     chosen = options.memory, options.folder, options.keep_tables, request.progress
     automatic = options.representation == options.tasks == "auto" and request.effort == ProofOptions()

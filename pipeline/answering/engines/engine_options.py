@@ -216,7 +216,7 @@ class Strategy:
 
     @property
     def is_bounded(self) -> bool:
-        """Whether bounds on an optimum run to their end before any sweep."""
+        """Whether the bounds of an optimum run until their proof before any sweep."""
         return any(offer.engine == "bounds" and offer.at_once for offer in self.offers)
 
 
@@ -294,7 +294,7 @@ def _quick(
     """
     later = _later(estimates, policy)
     if sweep.certainty == "rough" and sweep.device == "host" and "bounds" in estimates:
-        # half of the sweep's time; a shorter sweep ends before a cost network is prepared
+        # bounds get half of the sweep's time; a shorter sweep ends before a cost network is prepared
         lengths = TurnLengths(part=policy.share, from_seconds=policy.short_search_seconds, most_turns=1)
         why = "because preparing its costs may solve it sooner than the sweep's plan"
         later = (EngineOption("bounds", EnginePrice(), lengths, inf, why, estimates_late=True),)
