@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from functools import cache, lru_cache
 from io import RawIOBase
-from textwrap import shorten
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from .spec import StoreError
@@ -358,7 +357,7 @@ def _requests(path: ObjectPath) -> Iterator[Any]:
 def _reason(error: Exception) -> str:
     """Return what a library says, on one line; the debugging information below it is left out."""
     text = " ".join(str(error).partition("\n\nDebug source")[0].split())
-    return shorten(text, 400, placeholder="…")
+    return text if len(text) <= 400 else f"{text[:399]}…"
 
 
 def _version(meta: Mapping[str, Any]) -> Mapping[str, str]:

@@ -62,7 +62,7 @@ def why_walked_here(
     from ...tasks.sweeps import device_walks
 
     if cores_end_first(device_walks.walk_kernels(dtype), cores):
-        AVOIDED_START.seconds += cores
+        AVOIDED_START.add(cores)
         return "because this takes less time than compiling the kernels of a device"
     return ""
 

@@ -290,7 +290,7 @@ def _unless_compiling_is_longer(there: Prepared, here: Prepared) -> Prepared:
     kernels = plan_kernels(plan, there.problem.semiring, resources)
     if not cores_end_first(kernels, _seconds(here), plan.predicted_seconds):
         return there
-    AVOIDED_START.seconds += _seconds(here)
+    AVOIDED_START.add(_seconds(here))
     return here
 
 

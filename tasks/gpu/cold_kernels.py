@@ -7,21 +7,26 @@ time of the better choice.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Final
 
 from .kernels import Kernel, compile_seconds
 from .memory import LongStepError
 
 
-@dataclass
 class AvoidedStart:
-    """Seconds that this process computed on its cores, because a device would have to start or to compile first."""
+    """Seconds that this process computed on its cores, because a device would have to start or to compile first.
 
-    seconds: float = 0.0
+    Threads may count concurrently, and blocks may contain blocks: each second of the process counts once.
+    """
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._lock = threading.Lock()
+        self._running, self._counted_until = 0, 0.0
 
     def remaining(self, seconds: float) -> float:
         """Return the seconds of a start, or of compiling, less the seconds that were computed on the cores."""
@@ -29,15 +34,33 @@ class AvoidedStart:
 
     def pay(self, seconds: float) -> None:
         """Use up counted seconds for a start or for compiling."""
-        self.seconds = max(self.seconds - seconds, 0.0)
+        with self._lock:
+            self.seconds = max(self.seconds - seconds, 0.0)
+
+    def add(self, seconds: float) -> None:
+        """Count predicted seconds of work that begins now on the cores."""
+        with self._lock:
+            self.seconds += seconds
 
     @contextmanager
     def counted(self, here: bool = True) -> Iterator[None]:
-        """Count the seconds of a block that runs on the cores; ``here`` is False if it runs on a device."""
-        begun = time.perf_counter()
-        yield
-        if here:
-            self.seconds += time.perf_counter() - begun
+        """Count the seconds of a block that runs on the cores, even if it fails; ``here`` is False on a device."""
+        if not here:
+            yield
+            return
+        self._change_running(1)
+        try:
+            yield
+        finally:
+            self._change_running(-1)
+
+    def _change_running(self, blocks: int) -> None:
+        with self._lock:
+            now = time.perf_counter()
+            if self._running:
+                self.seconds += now - self._counted_until
+            self._counted_until = now
+            self._running += blocks
 
 
 AVOIDED_START: Final = AvoidedStart()

@@ -280,7 +280,7 @@ class DeviceRowsProgram(DeviceProgram[T]):
             share[step.node] = min(1.0, joined * min(cells // step.lowered.out_cells, _MANY))
         cores = looped_cells / (policy.rows_per_second * policy.cells_of_a_row) if policy.cells_of_a_row else 0.0
         if kernels and cores_end_first(kernels, cores):
-            AVOIDED_START.seconds += cores
+            AVOIDED_START.add(cores)
             choice.places.least_cells = _MANY
             kernels = []
         compile_together([*others, *kernels])

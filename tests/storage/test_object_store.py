@@ -14,7 +14,7 @@ from uuid import uuid4
 
 import pytest
 
-from bucketflow.storage import files, ledger, locks
+from bucketflow.storage import files, ledger, locks, object_store
 from bucketflow.storage.files import LineLog, Place, logged_lines, read_whole, write_all, written_whole
 from bucketflow.storage.locks import is_held, take_lease
 from bucketflow.storage.object_store import ObjectPath, StaleObjectError
@@ -159,6 +159,16 @@ def test_without_the_library_one_sentence_says_what_to_install(tmp_path: Path) -
 
 
 # Locks.
+
+
+@pytest.mark.parametrize("letter", ["word ", "x"])
+def test_long_messages_of_the_library_are_cut(letter: str) -> None:
+    """Some stores answer with a long document without blanks: its beginning is shown all the same."""
+    reason = object_store._reason(OSError(letter * 500 + "\n\nDebug source: more"))
+    assert 390 <= len(reason) <= 400
+    assert reason.startswith(letter)
+    assert reason.endswith("…")
+    assert object_store._reason(OSError(" no\nroom\n\nDebug source: more")) == "no room"
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property, lru_cache
@@ -231,13 +230,10 @@ class SweepEngine:
         if request.folder is not None and self.in_folder:
             return in_run_folder(request.folder, prepared, progress)
         prepared = replace(prepared, most_primes=_primes_within(prepared.plan, seconds))
-        begun = time.perf_counter()
         while True:
             try:
-                found = in_slices(prepared, lambda once: in_temporary_folder(once, progress, request.notes))
-                if self.why_host:
-                    AVOIDED_START.seconds += time.perf_counter() - begun
-                return found
+                with AVOIDED_START.counted(bool(self.why_host)):
+                    return in_slices(prepared, lambda once: in_temporary_folder(once, progress, request.notes))
             except MemoryError as error:
                 resources = with_less_device_memory(prepared.plan, prepared.resources, error)
                 within = resources.asked.gpu_memory

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from bucketflow.pipeline.models.query import Fit
 from bucketflow.pipeline.options import Options
 from bucketflow.tasks.gpu import cold_kernels, kernels
 from bucketflow.tasks.gpu import launch as gpu
-from bucketflow.tasks.gpu.cold_kernels import AVOIDED_START, cores_end_first
+from bucketflow.tasks.gpu.cold_kernels import AVOIDED_START, AvoidedStart, cores_end_first
 from bucketflow.tasks.gpu.kernels import Kernel
 from bucketflow.tasks.gpu.messages import propagation
 from bucketflow.tasks.rows import device_algebra
@@ -84,6 +85,35 @@ def test_seconds_on_the_cores_count_towards_compiling_once(seconds: list[float])
     with AVOIDED_START.counted():
         pass
     assert AVOIDED_START.seconds > 0.0
+
+
+def test_each_second_on_the_cores_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks may contain blocks, threads may compute concurrently, and a failed attempt took its time too."""
+    account, clock = AvoidedStart(), [0.0]
+    monkeypatch.setattr(cold_kernels.time, "perf_counter", lambda: clock[0])
+    with account.counted():
+        clock[0] = 3.0
+        with account.counted():
+            clock[0] = 4.0
+        clock[0] = 5.0
+    assert account.seconds == 5.0
+    clock[0] = 10.0
+    first, second = account.counted(), account.counted()  # of two threads
+    first.__enter__()
+    clock[0] = 12.0
+    second.__enter__()
+    clock[0] = 13.0
+    first.__exit__(None, None, None)
+    clock[0] = 16.0
+    second.__exit__(None, None, None)
+    assert account.seconds == 11.0
+    with suppress(ValueError), account.counted():
+        clock[0] = 17.0
+        raise ValueError
+    assert account.seconds == 12.0
+    with account.counted(here=False):
+        clock[0] = 20.0
+    assert account.seconds == 12.0
 
 
 def test_no_more_kernels_are_looked_at_than_the_decision_needs(seconds: list[float]) -> None:
