@@ -43,7 +43,6 @@ LEAST_CELLS: Final = DevicePolicy().step_least_cells
 _ROOMS: Final[Remembered[tuple[DeviceBlock, tuple[tuple[int, ...], ...]]]] = Remembered()
 
 _RECORDS: Final[Remembered[RecordedSweep | None]] = Remembered(8)
-"""Larger results of a slice are not kept in page-locked memory."""
 
 
 class _Asked(NamedTuple):

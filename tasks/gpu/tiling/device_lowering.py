@@ -65,8 +65,8 @@ def device_step(lowered: Lowered) -> DeviceStep:
 def launched_seconds(lowered: Lowered) -> float:
     """Predict the seconds of a step's launches: within a factor of two for nearly all steps.
 
-    Passes that run concurrently in a graph share the device. The seconds of steps with many inputs stay close to the
-    sum of their passes, and far above the longest chain of passes (``tests/bench/gpu_steps.py``).
+    The prediction is the sum of the passes. It expects no gain from passes that run concurrently in a graph, because
+    they share the device.
     """
     step = device_step(lowered)
     return passes_seconds(step.passes, lowered.input_cells, step.temporaries, lowered.out_cells, lowered.semiring)
