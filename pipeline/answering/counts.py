@@ -1,4 +1,4 @@
-"""Counting: how many sweeps it takes, planned beforehand, and their residues put together."""
+"""Exact counts: plan sweeps modulo several primes, and combine their residues by the Chinese remainder theorem."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ from ..trees.costs import Rates, residue_rates, steps_cost
 from ..trees.memory import Sizing, sweep_peak
 from .answers import swept_total
 
-# The sweeps modulo primes that follow the first one of a count: how many there are, and how many points each takes.
+# The first sweep of a count estimates its size in floating point. The sweeps modulo primes follow.
 #
-# A count that costs may bound is read off a polynomial, known by its values at many points. The points of one sweep are
-# the states of one more variable, which all tables have as their last axis. Pure.
+# A count under a limit of costs is read from the coefficients of a polynomial, which is evaluated at many points. One
+# sweep evaluates several points: they are the states of an additional variable, the last axis of all tables.
 
-# Numbers of points that are tried: rows of 64 hide what a step costs besides.
+# Numbers of points of a sweep that are tried. Rows of 64 points hide the fixed cost of a step.
 _TOGETHER = (64, 16, 4)
-# Tables of more cells leave the cache, and are as fast by themselves.
+# Larger tables leave the cache, and gain nothing from several points.
 _MOST_CELLS = 1 << 19
 # Long rows amortise a sweep's overhead if it has at most this many cells.
 _LONG_ROWS, _FEW_CELLS = (2048, 512), 1 << 18
@@ -60,15 +60,15 @@ _LONG_ROWS, _FEW_CELLS = (2048, 512), 1 << 18
 def with_evaluations(
     plan: Plan, semiring: Semiring, points: int, primes: int, expected: int, rates: Rates, memory_bytes: int
 ) -> Plan:
-    """Return the plan with later sweeps at ``points`` points, modulo at most ``primes`` primes, ``expected`` of them
-    expected.
+    """Return the plan with sweeps at ``points`` points, modulo ``expected`` and at most ``primes`` primes.
 
-    Where one sweep takes all tables at once it takes several points, if that is faster and fits ``memory_bytes``.
+    If a sweep is neither sliced nor on disk nor sparse, it evaluates several points together if this is faster and fits
+    in ``memory_bytes``.
 
     Parameters
     ----------
     semiring : Semiring
-        Residues modulo any of the primes.
+        The semiring of residues modulo any prime.
     """
     share = 1.0 if plan.row_bounds is not None else _residue_share(plan, rates)
     alone = Evaluations(points, primes, share=share, expected=min(primes, expected))
@@ -83,7 +83,7 @@ def with_evaluations(
 
 
 def _residue_share(plan: Plan, rates: Rates) -> float:
-    """Return how many times as long the steps of a plan take with residues."""
+    """Return the seconds of a plan's steps with residues, divided by their seconds with floats."""
     floats, residues = (steps_cost(plan.up, plan.tree, r, plan.itemsize).seconds for r in (rates, residue_rates(rates)))
     return residues / floats if floats else 1.0
 
@@ -101,7 +101,7 @@ def _peak(plan: Plan, found: Evaluations) -> int:
 
 
 def pointwise(plan: Plan, semiring: Semiring, together: int) -> tuple[Step, ...]:
-    """Return the forward steps with one more variable, numbered after all others, as the last axis of all tables."""
+    """Return the forward steps with an additional variable of the highest number, the last axis of all tables."""
     added, sizes = len(plan.dims), (*plan.tree.dims, together)
     return tuple(
         make_step(s.node, s.inputs, tuple([(*axes, added) for axes in s.input_axes]), (*s.axes, added), sizes, semiring)
@@ -115,8 +115,8 @@ def plan_of_points(plan: Plan, semiring: Semiring, together: int) -> Plan:
     return replace(plan, up=pointwise(plan, semiring, together), dims=(*plan.dims, together), tree=tree)
 
 
-# The functions of a leaf table of at most this many cells are looked at together, to see how many assignments a
-# count has: of the gates of mc2022_track1_029, which takes 15 primes, 7 are expected in place of 2.
+# Maximum cells of a leaf table whose possible cells are counted to estimate the number of primes. For larger tables,
+# the functions count as independent, which is less precise.
 _JOINT_CELLS: Final = 1 << 12
 
 # A count up to this value follows from its logarithm, because the rounding error is far below half a unit.
@@ -131,17 +131,17 @@ def counted_plan(
     memory_bytes: int,
     longest: float = HOPELESS_SECONDS,
 ) -> Plan:
-    """Add to the plan of a count the sweeps modulo primes that follow the first.
+    """Add the sweeps modulo primes to the plan of a count; other plans are unchanged.
 
     Parameters
     ----------
     longest : float
-        Seconds that sweeps by rows may take, however few their rows.
+        Maximum seconds of sweeps over sparse tables, by the lower bound of their time.
 
     Raises
     ------
     BudgetError
-        If they would take longer than anyone waits.
+        If the sweeps would take too long.
     """
     fixed = fixed_value(network)
     if not isinstance(arithmetic, CountEstimate) or fixed is None:
@@ -177,7 +177,7 @@ def least_seconds_by_rows(plan: Plan) -> float:
 
 
 def expected_primes(network: Network) -> int:
-    """Return how many primes a count takes if leaf tables exclude assignments independently of each other."""
+    """Return the expected number of primes of a count, if leaf tables exclude assignments independently."""
     arithmetic = arithmetic_for(network)
     found = ordered_sum(map(math.log, network.dims)) + ordered_sum(
         _possible_log(network, arithmetic, leaf) for leaf in network.leaves
@@ -186,7 +186,7 @@ def expected_primes(network: Network) -> int:
 
 
 def _possible_log(network: Network, arithmetic: Arithmetic[Any], leaf: Leaf) -> float:
-    """Return ln of the part of a leaf's cells that is possible, of large tables as if functions were independent."""
+    """Return ln of the fraction of possible cells of a leaf; functions of large tables count as independent."""
     cells = math.prod([network.dims[v] for v in leaf.scope])
     if len(leaf.functions) > 1 and cells <= _JOINT_CELLS:
         return math.log(max(int(np.count_nonzero(arithmetic.leaf(leaf, leaf.scope).values)), 1) / cells)
@@ -208,7 +208,7 @@ def _is_small(network: Network) -> bool:
 
 
 class MorePrimesError(Exception):
-    """A count needs more sweeps than it was priced for: the one argument says how many primes."""
+    """A count needs more sweeps than its price includes; the argument is the number of primes."""
 
 
 def with_primes(plan: Plan, primes: int) -> Plan:
@@ -219,7 +219,7 @@ def with_primes(plan: Plan, primes: int) -> Plan:
 
 
 def count(run: Run[Any]) -> Result:
-    """Count the assignments that are possible, exactly.
+    """Return the exact number of possible assignments.
 
     Parameters
     ----------
@@ -234,7 +234,7 @@ def count(run: Run[Any]) -> Result:
     Raises
     ------
     MorePrimesError
-        If the count takes more than ``run.most_primes`` primes, as the first sweep shows.
+        If the first sweep shows that the count needs more than ``run.most_primes`` primes.
     """
     network = run.network
     fixed = fixed_value(network)
@@ -264,7 +264,7 @@ def count(run: Run[Any]) -> Result:
 
 
 def spectrum_of(network: Network, arithmetic: CountEstimate, fixed: int) -> Spectrum | None:
-    """Find out whether sums of finite costs can reach ``top``, from the leaf tables."""
+    """Return the spectrum of the costs of the leaf tables; None if their sums cannot reach ``top``."""
     if arithmetic.scale is None:
         return None
     bound, unit = 0, 0
@@ -276,7 +276,7 @@ def spectrum_of(network: Network, arithmetic: CountEstimate, fixed: int) -> Spec
 
 
 def _finite_costs(network: Network, leaf: Leaf) -> Iterator[NDArray[np.int64]]:
-    """Yield the costs of a leaf's table. For a large table, yield those of each of its functions."""
+    """Yield the finite costs of a leaf's table; for a large table, the finite costs of each function."""
     if math.prod([network.dims[v] for v in leaf.scope]) < QueryPolicy.current().inspected_cells:
         costs = cost_leaf(network, leaf, leaf.scope)
         yield costs[costs < COST_LIMIT]

@@ -1,4 +1,4 @@
-"""Counts and sums of models that are clauses, or nearly so, by search with components that are known."""
+"""Counts and sums of clauses and nearly deterministic models: a search that caches components."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from .question_sizes import spare_bytes
 if TYPE_CHECKING:
     from ...tasks.counting.count import Count, Counted
 
-# Roundings of a sum of products, for each variable and each clause of weights: some on the way to its root.
+# Assumed roundings of a sum of products for each variable and each function.
 _ROUNDINGS = 8
 
 
 @dataclass
 class SearchedSum:
-    """A question about a sum or a count, as a search that can be gone on with."""
+    """A question about a sum or a count, answered by a search that can be resumed."""
 
     question: Question
     options: Options
@@ -39,7 +39,7 @@ class SearchedSum:
 
     @cached_property
     def formula(self) -> Formula | None:
-        """The model as clauses; None where these are too many, or their weights too far from 1."""
+        """The model as clauses; None if there are too many clauses, or if their weights are too far from 1."""
         try:
             return simplified(formula_of(self.network, self.question.weighted, self._hidden))
         except UnfitError:
@@ -52,9 +52,9 @@ class SearchedSum:
         return frozenset() if outer is None else frozenset([k for v, k in self.network.local.items() if v not in outer])
 
     def run(self, work: float, stop: Callable[[], bool] = bool) -> Result | None:
-        """Continue until the answer is found, ``work`` more is done, or ``stop`` says so.
+        """Continue until the answer is found, ``work`` is used up, or ``stop`` returns True.
 
-        Return None without an answer.
+        Return None if there is no answer yet.
 
         Raises
         ------
@@ -110,7 +110,7 @@ class SearchedSum:
 
     @property
     def _free_states(self) -> int:
-        """Joint states of the variables that are counted and have no function."""
+        """Number of joint states of the counted variables without functions."""
         network, outer = self.network, self.question.outer
         return math.prod([len(network.domains[v]) for v in network.free if outer is None or v in outer])
 

@@ -14,46 +14,47 @@ class CompiledPolicy(Policy):
     Parameters
     ----------
     block_cells : int
-        Cells that a block of cases sweeps, about: enough to hide what a step costs, few enough to stay in the
-        cache.
+        Approximate cells that a block of cases sweeps. Fewer cells do not hide the fixed cost of a step, and more cells
+        leave the cache.
     observing_cells : int
-        Cells of a batch, over the compiled tree, from which cases of observed states have trees of their own; the loop
-        for that takes some seconds to compile, once.
+        Cells of a batch over the compiled tree from which cases with observed states get separate trees. The loop for
+        separate trees takes some seconds to compile, once.
     observed_saving : int
-        Minimum ratio of cells between the compiled tree and this tree, because each cell is visited by several passes.
-        Other cases are answered alone over the compiled tree.
+        Minimum ratio of cells between the compiled tree and a case's separate tree, whose cells are visited by several
+        passes. Cases with a smaller ratio are answered over the compiled tree.
     least_observed_cells : int
-        Entries that the tables of a case may have all the same.
+        Cells that the separate tree of a case may always have.
     observed_variables : int
-        Most variables of a model whose cases have trees of their own: finding an order takes their square.
+        Maximum variables of a model whose cases have separate trees. The time of finding an order is quadratic in them.
     device_bytes : int
-        Maximum bytes of the tables of these cases.
+        Maximum bytes of the tables of a group of cases on a device.
     device_block_seconds : float
-        Shortest block, beside its way to a worker and back.
+        Minimum seconds of a block, because it is sent to a worker and its answers are sent back.
     device_factors_per_second : float
         Factors that a device multiplies in a second.
     answer_bytes : int
-        Most bytes of the answers of a block: several answers for each device may be on their way or wait for
-        those before them.
+        Maximum bytes of the answers of a block. The answers of several blocks for each device are in memory together.
     device_start_seconds : float
-        Seconds that further devices take to be used for the first time, about: 2,000 cases of munin3 took 0.46 s on one
-        H200, and 0.72 where three more were started for them, which compute a quarter each.
+        Approximate seconds until a further device is ready for its first cases. With a lower number, short batches
+        start devices that take longer than they save.
     device_reading_seconds : float
-        Seconds that Python takes to name and place the answer of a variable in a block; devices share the interpreter.
+        Python's seconds for the answer of one variable in a block. Devices share the interpreter, so they do not save
+        this time.
     joint_states : int
-        Maximum states of a joint that was not compiled in; each state is a case or an entry of a case.
+        Maximum states of a joint that was not requested when the model was compiled.
     loading_seconds : float
         Seconds of computing after which compiled loops are loaded for small models too.
     searching_seconds : float
-        After propagations with this predicted total time, a better tree is searched for beside them, for the same time,
+        Predicted total seconds of propagations after which a background search for a better tree begins. It takes as
+        long.
     longest_search_seconds : float
-        again whenever the total has grown by this factor, until a search took this long. On large networks, the better
-        trees are 2 to 3 times faster.
+        Maximum seconds of a background search. Searches repeat, each longer than the last, until a search takes this
+        long. On large networks, the better trees are 2 to 3 times faster.
     least_saved : float
-        A plan that saves a smaller share of a propagation is left alone.
+        Minimum fraction of a propagation that a new plan must save to replace the old plan.
     afresh_seconds : float
-        Seconds that an uncompiled question takes beside its propagation: evidence, reduction and plan of a network of
-        some ten variables.
+        Seconds of a question without a compiled model, in addition to its propagation: evidence, reduction and plan of
+        a network of about ten variables.
     """
 
     block_cells: int = 1 << 25

@@ -202,7 +202,7 @@ class WeightedClauses:
             keys = list(zip(signs, map(weights.__getitem__, places), strict=True))
             tables_of = {key: _table_of(self._like(*key)) for key in dict.fromkeys(keys)}
             tables = map(tables_of.__getitem__, keys)
-        else:  # all weights are equal, and signs are hashed faster than pairs
+        else:  # all weights are equal, so the signs alone identify a table, and hash faster than pairs
             table_of = {each: _table_of(self._like(each, FORBIDDEN)) for each in dict.fromkeys(signs)}
             tables = map(table_of.__getitem__, signs)
         variables = (np.abs(literals) - 1).T.tolist()
@@ -240,7 +240,9 @@ def _table_of(function: Function) -> tuple[NDArray[Any], NDArray[Any] | None, in
 
 
 def _signs(literals: NDArray[np.int64]) -> list[bytes]:
-    """Return the signs of the literals of each clause, a byte each; no byte is 0, so that NumPy makes the strings."""
+    """Return the signs of the literals of each clause, one byte per literal; no byte is 0, because NumPy's strings end
+    at 0.
+    """
     clauses, size = literals.shape
     signs: list[bytes] = np.where(literals < 0, _NEGATIVE, _POSITIVE).view(f"S{size}").ravel().tolist() if size else []
     return signs or [b""] * clauses
@@ -336,7 +338,7 @@ def weight_notes(lines: Sequence[Line], n_vars: int) -> Iterator[str]:
 
 
 def weight_functions(weights: Weights) -> list[Function]:
-    """Return a function for each variable whose literals weigh; all arrays are read-only parts of one."""
+    """Return a function for each variable whose literals have weights; the arrays are read-only parts of one array."""
     positive = [literal for literal in weights if literal > 0]
     table = np.array([(weights[-literal], weights[literal]) for literal in positive])
     table.flags.writeable = False

@@ -204,10 +204,11 @@ def load_any(path: str | os.PathLike[str], memory: int | None = None, *, check: 
 
 @contextmanager
 def _no_search_for_cycles() -> Iterator[None]:
-    """Read without Python's search for cycles: readers make none, and of a million clauses it takes half the time.
+    """Read without Python's search for cycles: readers build no cycles, and with a million clauses it takes half the
+    time.
 
-    The objects are then moved to the oldest generation, as the next searches would do after a look at each of them.
-    They stay where they are if the program has frozen objects of its own.
+    Afterwards all objects move to the oldest generation. Otherwise the next searches would move them after examining
+    each object. If the program itself has frozen objects, nothing is moved.
     """
     enabled = gc.isenabled()
     gc.disable()

@@ -1,6 +1,7 @@
-"""Constraints that XCSP3, FlatZinc and CPMpy share, decomposed alike: lists, operands, circuits, schedules, packing.
+"""Constraints that XCSP3, FlatZinc and CPMpy share, decomposed into tables: lists, circuits, schedules, packing.
 
-Machines read operands, which are variables or integers, and compare their sums and counts with an operand or a set.
+Most constraints become machines (finite automata), which read the operands in turn. An operand is a variable or an
+integer. Sums and counts are compared with an operand or with a set of integers.
 
 In a circuit every node has a successor, and the nodes that are not their own successors form one circuit. Up to a dozen
 nodes, a machine reads one successor after another. Its state is the first node of the path that ends in each node whose
@@ -39,7 +40,7 @@ def values_of(functions: FlatZincFunctions, operand: Operand) -> Sequence[int]:
 def read_operands(
     functions: FlatZincFunctions, operands: Sequence[Operand], start: State, step: Step, end: Callable[[State], bool]
 ) -> None:
-    """Allow the values of operands that a machine accepts; it reads integers together with the variable before them.
+    """Allow the values of operands that a machine accepts; a step reads a variable and the integers after it.
 
     Parameters
     ----------
@@ -79,7 +80,7 @@ def read_operands(
 
 
 def product_of(functions: FlatZincFunctions, x: Operand, y: Operand) -> Operand:
-    """Return a product of two operands: a hidden variable that they decide, unless both are integers.
+    """Return the product of two operands: an integer, or a hidden variable that the operands determine.
 
     Raises
     ------
@@ -99,7 +100,7 @@ def product_of(functions: FlatZincFunctions, x: Operand, y: Operand) -> Operand:
 
 
 def computed(functions: FlatZincFunctions, operands: Sequence[Operand], compute: Callable[..., Any]) -> Operand:
-    """Return a function of operands: a hidden variable that they decide, or an integer if it has one value.
+    """Return a function of operands: an integer if it has one value, else a hidden variable that they determine.
 
     Raises
     ------
@@ -117,7 +118,7 @@ def computed(functions: FlatZincFunctions, operands: Sequence[Operand], compute:
 def add_weighted_sum(
     functions: FlatZincFunctions, terms: Sequence[tuple[int, Sequence[int]]], constant: int, condition: Condition
 ) -> None:
-    """Compare a constant plus what the states of variables add with an operand or a set.
+    """Compare a sum of a constant and terms of variables with an operand or a set.
 
     Parameters
     ----------
@@ -154,9 +155,9 @@ def add_linear(
 def add_count(
     functions: FlatZincFunctions, operands: Sequence[Operand], wanted: Sequence[Operand], condition: Condition
 ) -> None:
-    """Compare how many operands have some of the wanted values with an operand or a set.
+    """Compare the number of operands that have a wanted value with an operand or a set.
 
-    If a wanted value is a variable, a hidden variable for each operand is whether the operand has a wanted value.
+    If a wanted value is a variable, each operand gets a hidden variable: whether the operand has a wanted value.
     """
     constants = [each for each in wanted if isinstance(each, int)]
     others = [each for each in wanted if isinstance(each, tuple)]
@@ -229,7 +230,7 @@ def add_different_lists(
 def add_precedence(
     functions: FlatZincFunctions, operands: Sequence[Operand], values: Sequence[int], *, covered: bool = False
 ) -> None:
-    """Let each of some different values occur only behind the value before it.
+    """Let each value occur only after the previous value of the list has occurred.
 
     Parameters
     ----------
@@ -288,7 +289,7 @@ def add_extreme_place(
 def add_member(
     functions: FlatZincFunctions, operands: Sequence[Operand], holds: Callable[[int, int], Any], other: Operand
 ) -> None:
-    """Let some operand satisfy a condition, which is called with the operand's value and the value of ``other``."""
+    """Let at least one operand satisfy a condition of its value and the value of ``other``."""
 
     def step(state: State, place: int, value: int) -> State:
         if place == 0 or state == "found":
@@ -305,7 +306,7 @@ def add_inverse(
     *,
     both_ways: bool = True,
 ) -> None:
-    """Let lists, given as pairs of place and operand, be each other's inverses; or the second only where it is reached.
+    """Let two lists be inverse to each other, or only the second to the first; a list has pairs of place and operand.
 
     Parameters
     ----------
@@ -420,7 +421,7 @@ def add_circuit(
 
 
 def _paths(count: int) -> int:
-    """Return the most states that the machine has between two nodes."""
+    """Return the maximum number of states of the machine between two nodes."""
     ways = [
         sum(comb(count - k, j) * comb(k, j) * factorial(j) for j in range(min(k, count - k) + 1)) for k in range(count)
     ]
@@ -511,10 +512,10 @@ def add_cumulative(
     heights: Sequence[Operand],
     condition: Condition,
 ) -> None:
-    """Limit the total height of the tasks that run at any time.
+    """Limit the total height of the tasks that run concurrently.
 
-    The heights change only where a task starts or ends, and rise only where one starts. So one sum for each possible
-    start is enough, plus the empty sum. The use of a task with several variables is a hidden variable that they decide.
+    The total height rises only at the start of a task. One sum for each possible start is therefore enough, plus the
+    empty sum. The use of a task with several variables is a hidden variable that these variables determine.
 
     Parameters
     ----------
@@ -563,7 +564,7 @@ def add_no_overlap(
     *,
     zero_ignored: bool,
 ) -> None:
-    """Let no two boxes overlap: along some axis the one ends before the other begins.
+    """Let no two boxes overlap: along some axis, one box ends before the other box begins.
 
     Parameters
     ----------
@@ -598,7 +599,7 @@ def add_no_overlap(
 
 
 def _apart(values: Sequence[Any], width: int, zero_ignored: bool) -> Any:
-    """Return where two boxes do not overlap, as an array."""
+    """Return an array of truth values: whether two boxes do not overlap."""
     first, sizes, second, others = (values[k * width : (k + 1) * width] for k in range(4))
     found: Any = np.array(False)
     for start, size, other, length in zip(first, sizes, second, others, strict=True):

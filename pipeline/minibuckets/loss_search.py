@@ -1,9 +1,9 @@
-"""Marginal MAP by AND/OR search below the bound of mini-buckets: which states lose least of it, and how much.
+"""Marginal MAP by AND/OR search: find the states with the least loss against the bound of mini-buckets.
 
-Messages of mini-buckets give the loss against the bound of each state of a maximised variable, given the states that
-its tables read. The loss of a split sum is known once all variables that the sum reads are decided: then it is summed
-exactly (Marinescu, Lee, Dechter and Ihler, AND/OR search for marginal MAP, JAIR 2018). The compiled search over the
-losses is in the room of tasks.
+The value of an assignment is the bound minus the losses of its states. The messages of the mini-buckets give the loss
+of each state of a maximised variable, given the states that its tables read. A split sum has a loss too. It is computed
+once all variables that the sum reads are assigned, because the sum is then computed exactly (Marinescu, Lee, Dechter
+and Ihler, AND/OR search for marginal MAP, JAIR 2018). ``tasks/search/loss_tree.py`` has the compiled search.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from ..orders.depth_first import bucket_parents
 from .joins import BucketPolicy
 from .mixed_bound import MiniNode, MixedBound
 
-# CPU seconds from one look at the clock to the next.
+# CPU seconds between two checks of the time limit.
 _SEARCH_SECONDS: Final = 0.02
-# Sums that are kept from one size of mini-buckets to the next; of 350 variables they take 50 MB.
+# Maximum number of cached exact sums. With 350 variables they take 50 MB.
 _KNOWN_SUMS: Final = 1 << 15
 
 Array = NDArray[Any]
 
 
 class ExactSums(Protocol):
-    """Sums over parts of the summed variables, which have no function in common."""
+    """Exact sums over parts of the summed variables; no two parts share a function."""
 
     @property
     def parts(self) -> Sequence[Collection[int]]:
@@ -49,11 +49,11 @@ class SplitSum:
     Parameters
     ----------
     number : int
-        Of the part.
+        Number of the part.
     reads : tuple of int
-        Maximised variables.
+        Maximised variables that the sum reads.
     messages : tuple of MiniNode
-        The nodes whose messages bound it, with ``top``.
+        The nodes whose messages bound the sum, together with ``top``.
     top : float
     """
 
@@ -63,7 +63,7 @@ class SplitSum:
     top: float
 
     def loss(self, states: Mapping[int, int], exact: float) -> float:
-        """Return by how much its bound is above what it is."""
+        """Return the difference of the bound and the exact sum, as natural logarithms."""
         if exact == -math.inf:
             return math.inf
         above = [float(node.up[tuple([states[v] for v in node.mini.message])]) for node in self.messages]
@@ -71,18 +71,18 @@ class SplitSum:
 
 
 class LossSearch:
-    """A search for the states that lose least, which goes on where it was stopped.
+    """A search for the states with the least loss, which resumes where it was stopped.
 
     Parameters
     ----------
     mixed : MixedBound
-        After its passes.
+        The bound after its passes.
     sums : ExactSums or None
         Exact sums; None if they take too long, so that losses of split sums are unknown.
     known : dict
-        Sums by part and states that were found before, in the same network; more are added.
+        Cached exact sums of the same network, by part and states. The search adds more.
     memory_bytes : int
-        For what is remembered.
+        Memory for the cache of the search.
 
     Attributes
     ----------
@@ -103,19 +103,18 @@ class LossSearch:
         self._reads = [np.array([self._nodes.index(v) for v in split.reads], dtype=np.int64) for split in self._split]
         self._bytes, self._pace = memory_bytes, 1 << 10
         self._entry_bytes = 8 * words + 33
-        # a way back to the root, which may take as many entries as there are nodes, finds room
+        # the cache must hold the path to the root, which may have an entry for each node
         entries = max(BucketPolicy.current().first_entries, 4 * len(self._nodes))
         self._memory = new_memory(1 << (entries - 1).bit_length(), words)
         self._state = new_loss_state(self._tree, words)
 
     def run(self, limit: float, until: float) -> bool:
-        """Search for states that lose less than ``limit``, until they are found or excluded, or until the time
-        ``until``.
+        """Search until states with a loss below ``limit`` are found or excluded, or until the time ``until``.
 
         Returns
         -------
         bool
-            Whether there may be any.
+            Whether states with a loss below ``limit`` may exist.
         """
         from ...tasks.search.loss_tree import ASKED, CROWDED, FINISHED, SOLVED, explore
 
@@ -139,12 +138,12 @@ class LossSearch:
         return not self.finished or bool(state.numbers[SOLVED])
 
     def compile(self) -> None:
-        """Have all loops ready.
+        """Compile or load all loops of the search.
 
         Raises
         ------
         NotCompiledError
-            If they would not be in the time that is left for that.
+            If the loops would not be compiled in the remaining time.
         """
         from ...tasks.search.loss_tree import move, new_memory
 
@@ -156,11 +155,11 @@ class LossSearch:
 
     @property
     def bound(self) -> float:
-        """No sum is above it, a natural logarithm."""
+        """Upper bound of the value of every assignment, a natural logarithm."""
         return self.mixed.best - self.lost
 
     def best_states(self) -> dict[int, int]:
-        """Return states of the maximised variables that lose least, as far as is known."""
+        """Return the states of the maximised variables with the least known loss."""
         from ...tasks.search.loss_tree import descend
 
         descend(self._tree, self._memory, self._state)
@@ -174,7 +173,7 @@ class LossSearch:
         self._state.limits[0], self._state.begun[0] = limit, numbers[VISITS]
 
     def _asked(self) -> float:
-        """Return the loss of the sum that is asked for."""
+        """Return the loss of the split sum that the compiled search requests."""
         from ...tasks.search.loss_tree import SUM
 
         state = self._state
@@ -190,7 +189,7 @@ class LossSearch:
         return split.loss(states, exact)
 
     def _grow(self) -> None:
-        """Make room for twice as much, or forget the half that took least work."""
+        """Double the cache, or drop the half of its entries that took the least work."""
         from ...tasks.search.loss_tree import move, new_memory
 
         old = self._memory

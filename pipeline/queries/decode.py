@@ -182,8 +182,7 @@ def choices(
     states: dict[int, int],
     first: list[Array] | None = None,
 ) -> Iterator[JointStates | RowStates]:
-    """Yield the variables that a step eliminated, some at a time, with the values of their states given the states
-    chosen before.
+    """Yield the eliminated variables of a step in groups, with the values of their states, given all chosen states.
 
     Parameters
     ----------
@@ -193,12 +192,13 @@ def choices(
         States of all variables of the step's output. The caller adds the states of each yield before it requests the
         next.
     first : list of ndarray, optional
-        Of the same step and states; see :func:`~bucketflow.tasks.sweeps.best_states.joint_choices`.
+        Cached values of the first group for the same step and states; see
+        :func:`~bucketflow.tasks.sweeps.best_states.joint_choices`.
 
     Raises
     ------
     RowsNoRoomError
-        If a join of rows does not fit.
+        If a join of sparse tables does not fit in memory.
     """
     few = joint_worth(step, tables, sizes, semiring, states)
     if few is not None:

@@ -1,4 +1,4 @@
-"""The answer of a forward sweep in boxes: the values at the roots, and optimal states from the tables it kept."""
+"""The answer of a forward sweep in boxes: the values at the roots, and optimal states from the stored tables."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from .dense_boxes import BoxRun
 
 
 def swept_roots(boxes: BoxRun[Any]) -> list[list[Any]]:
-    """Run every box that is not done yet; return the root tables of the boxes at the roots and their parts, in order.
+    """Run every unfinished box; return the root tables of each box at the roots, or of each of its parts, in order.
 
-    They are rebuilt from their receipts.
+    The receipts of the boxes contain these tables.
     """
     boxes.resume()
     boxes.complete()
@@ -31,7 +31,7 @@ def swept_roots(boxes: BoxRun[Any]) -> list[list[Any]]:
 
 
 def ends(boxes: BoxRun[Any]) -> Iterator[tuple[dict[int, int], list[Any]]]:
-    """Yield what every box at the roots fixes, with its root tables; where it was done in parts, each of them."""
+    """Yield the fixed states and the root tables of every box at the roots, or of every part of the box."""
     spill, dtype = boxes.spill, boxes.run.problem.semiring.dtype
     stage, name = spill.stages[spill.top], boxes.found[spill.top].name
     for number in range(spill.boxes(stage)):
@@ -43,16 +43,16 @@ def ends(boxes: BoxRun[Any]) -> Iterator[tuple[dict[int, int], list[Any]]]:
 
 
 def decoded(boxes: BoxRun[Any], best: int, is_optimal: Callable[[dict[int, int]], bool]) -> dict[int, int]:
-    """Return the optimal states, given the best of :func:`ends`; chunks lost or damaged by now are computed again.
+    """Return the optimal states, given the best of :func:`ends`; lost or damaged chunks are computed again.
 
-    Slices are read without their chunks' checksums, which need whole chunks; so all checksums are verified
-    if the states turn out not to be optimal.
+    Decoding reads slices of chunks, without the checksums of whole chunks. If the decoded states are not optimal, all
+    checksums are verified.
     """
     return boxes.receipts.until_whole(lambda: _states(boxes, best), boxes.complete, is_optimal)
 
 
 def _states(boxes: BoxRun[Any], best: int) -> dict[int, int]:
-    """Decode stage by stage from the roots on; reads only the slices it needs."""
+    """Decode stage by stage from the roots on, and read only the needed slices of tables."""
     assignment = dict(next(islice(ends(boxes), best, None))[0])
     for stage in reversed(boxes.spill.stages):
         scope = boxes.run.plan.tree.scopes[stage.head] if stage.head >= 0 else tuple(assignment)
@@ -62,7 +62,7 @@ def _states(boxes: BoxRun[Any], best: int) -> dict[int, int]:
 
 
 def _best_share(boxes: BoxRun[Any], head: int, fixed: Mapping[int, int]) -> dict[int, int]:
-    """Return the states of the share that a head's least cost is in; nothing where its boxes wrote no shares."""
+    """Return the states of the partial result with the least cost of a head; empty without partial results."""
     shared = boxes.spill.tables[head].shared if head >= 0 else ()
     if not shared:
         return {}
@@ -85,7 +85,7 @@ def swept_stage(
 ) -> tuple[tuple[Step, ...], dict[int, Any], tuple[int, ...]]:
     """Sweep a stage again with the variables above it fixed; return its steps, all its tables, and domain sizes.
 
-    Where workers hold the devices, this process does it on its CPU.
+    If workers hold the devices, this process sweeps on its CPU.
     """
     run, spill = boxes.run, boxes.spill
     run = run if run.serial else replace(run, device=False)
@@ -100,7 +100,7 @@ def swept_stage(
 
 
 def _picked_sum(boxes: BoxRun[Any], head: int, fixed: Mapping[int, int]) -> Any:
-    """Return the cells of a head's table at some states, its shares added up."""
+    """Return the cells of a head's table at some states, the sum of its partial results."""
     spec, shared = boxes.specs[head], boxes.spill.tables[head].shared
 
     def read(at: Mapping[int, int]) -> Any:

@@ -1,8 +1,8 @@
-"""Cold kernels, which are not compiled yet: whether this machine's cores end before a device has compiled them.
+"""Cold kernels (not compiled yet): decide whether the cores end before a device has compiled its kernels.
 
-A question that runs on the cores for this reason counts its seconds. Once the seconds of a process have reached the
-seconds of a start or of compiling, the device is used after all. Repeated questions therefore take at most twice the
-time of the better choice.
+The seconds of questions that run on the cores for this reason are added up. When their sum has reached the seconds of
+starting or compiling, the device is used. Repeated questions therefore take at most twice the time of the better
+choice.
 """
 
 from __future__ import annotations
@@ -69,13 +69,13 @@ AVOIDED_START: Final = AvoidedStart()
 def cores_end_first(kernels: Iterable[Kernel], cores: float, device: float = 0.0, start: float = 0.0) -> bool:
     """Return whether this machine's cores end before a device has started, compiled its kernels and computed.
 
-    Return False if the device has started and all kernels are compiled: then the sizes of steps decide. If the device
-    is chosen, the counted seconds pay for its compiling. The cores also run a step that no device can launch.
+    Return False if the device has started and all kernels are compiled: then the sizes of steps decide. Return True if
+    a step has too many parts for a launch. If the device is chosen, the added seconds are used up by its compiling.
 
     Parameters
     ----------
     kernels : iterable of Kernel
-        Kernels of the device. Only as many are looked at as the decision needs.
+        Kernels of the device. Kernels that the decision does not need are not read.
     cores, device : float
         Predicted seconds on the cores, and on a device with compiled kernels.
     start : float

@@ -204,14 +204,14 @@ def bound_launches(
 ) -> Callable[[], None]:
     """Return a function that repeats launches on the present device, with fixed addresses of their tables.
 
-    Their records stand side by side in memory of their own. After some calls they are one graph, which costs
-    Python and the driver a single launch: threads of several devices do not wait for each other's launches then.
-    The branches of the graph run concurrently.
+    The records of the launches are side by side in separate memory. After some calls, the launches become a CUDA graph.
+    Python and the driver then make a single launch, so threads of several devices do not wait for each other.
+    Independent launches of the graph run concurrently.
 
     Parameters
     ----------
     launches : sequence of (Launch, sequence of int)
-        Each with the addresses of its step's tables.
+        Each launch with the addresses of its step's tables.
     waits : sequence of sequence of int
         For each launch the earlier launches that must end before it begins.
     """
@@ -249,16 +249,16 @@ def bound_launches(
         else:
             graph.launch(cuda.get_current_stream())
 
-    # the driver reads their addresses, and records, when it launches
+    # the driver reads these arrays at each launch, so they must stay in memory
     repeat.held = records, places  # type: ignore[attr-defined]
     return repeat
 
 
 def _captured(launch: Callable[[int, int], None], waits: Sequence[Sequence[int]]) -> Any:
-    """Return the graph of some launches; their kernels were launched before.
+    """Capture some launches as a CUDA graph; their kernels must be loaded.
 
-    A launch goes on in the stream of a launch that it waits for, or else in a stream of its own. Events let streams
-    wait for each other. A stream is used again once a new launch waits for all of its launches anyway.
+    A launch uses the stream of a launch that it waits for, or else a separate stream. Events let streams wait for each
+    other. A stream is reused for a launch that waits for all launches of this stream.
 
     Parameters
     ----------
@@ -346,13 +346,13 @@ def load_compiler() -> None:
 def compile_seconds(kernels: Iterable[Kernel], enough: float = math.inf) -> float:
     """Predict the seconds until kernels are compiled, without compiling any.
 
-    Kernels that this process has loaded, or that CuPy keeps on disk, take no time.
+    Kernels that this process has loaded, or that CuPy has stored on disk, take no time.
 
     Parameters
     ----------
     kernels : iterable of Kernel
     enough : float
-        No further kernel is looked at once the seconds exceed this number.
+        Further kernels are not read once the predicted seconds exceed this number.
     """
     known, total, longest, cores = set[str](), 0.0, 0.0, len(os.sched_getaffinity(0))
     for each in kernels:
@@ -387,10 +387,10 @@ def compile_together(kernels: Iterable[Kernel]) -> None:
         list(pool.map(load, waiting))
 
 
-# Marks of the kernels that were compiled before, so that a plan can be priced before a device is started. CuPy keeps
-# machine code on disk. It names the files by what NVRTC says, and loading NVRTC and CuPy takes a second. Therefore an
-# empty file, a mark, stands for each compiled source. Its name is a digest of the source, of CuPy's version, of the
-# driver and of the models of GPUs. Marks are in CuPy's own folder, so they disappear together with its files.
+# Marks show which kernels were compiled before, so that a plan can be priced before a device is started. CuPy stores
+# machine code on disk. The names of its files depend on NVRTC, and loading NVRTC and CuPy takes a second. Therefore
+# each compiled source has a mark: an empty file in CuPy's folder. Its name is a digest of the source, the version of
+# CuPy, the driver and the models of the GPUs. If a user deletes CuPy's folder, the marks disappear too.
 
 _DRIVER: Final = Path("/proc/driver/nvidia")
 _VERSION: Final = re.compile(r"__version__ = '([^']+)'")

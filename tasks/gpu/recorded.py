@@ -163,7 +163,7 @@ class RecordedSweep:
         for run, inputs, node, workspace in self._steps:
             begun = len(launches)
             launches += run.bound([at[i] for i in inputs], at[node], first + workspace)
-            # tables of two steps may share memory, so a step begins when all passes of the step before have ended
+            # tables of two steps may share memory, so a step begins after all passes of the previous step
             waits += [[begun + i for i in own] or before for own in run.waits]
             read = {i for own in run.waits for i in own}
             before = [begun + i for i in range(len(run.waits)) if i not in read]

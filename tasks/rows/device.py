@@ -262,7 +262,7 @@ def _launch(
 
 
 def join_kernels(words: int, semiring: Semiring) -> list[Kernel]:
-    """Return kernels that all large joins need whose keys have this number of words: one of each source."""
+    """Return the kernels that all large joins with keys of this number of words need, one for each source."""
     clamp = {"CLAMP": 1} if semiring.saturates else {}
     sizes = {"WORDS": words, "NEW_WORDS": 1}
     return [

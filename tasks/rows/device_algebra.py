@@ -123,7 +123,8 @@ class DeviceChoice(Representation):
     def few_rows(self, words: int) -> int:
         """Return the number of rows from which a join, or a table, goes to the device.
 
-        While kernels are missing, the cores do joins that they end before these kernels are compiled.
+        While kernels are missing, the number is higher: joins that the cores end before the kernels are compiled stay
+        there.
 
         Parameters
         ----------
@@ -264,9 +265,10 @@ class DeviceRowsProgram(DeviceProgram[T]):
         return int(values.size) >= self._choice.places.least_cells
 
     def compile_kernels(self, decoded: bool, others: Sequence[Kernel] = ()) -> None:
-        """Compile the kernels of loops that are expected on the device, as if zeros of tables were independent.
+        """Compile the kernels of loops over dense tables that are expected on the device.
 
-        If the cores end these loops sooner, all loops run on the cores.
+        The expected sizes assume that the zeros of tables are independent. If the cores end these loops sooner, all
+        loops run on the cores.
         """
         choice, share = self._choice, {node: _share(entries(table)) for node, table in self.leaves.items()}
         policy, kernels, looped_cells = RowPolicy.current(), list[Kernel](), 0

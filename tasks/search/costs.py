@@ -1,4 +1,8 @@
-"""Changes of costs that can be taken back, and the least of them."""
+"""Costs of a depth-first search that change and are restored on backtracking: lower bounds, removals, projections.
+
+A change is saved on the trail, and undone when the search leaves the node. ``lift`` moves the least cost of a variable
+to the constant, which is the lower bound. ``project`` moves costs of functions to values of variables.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +57,7 @@ from .state import (
 
 @njit(nogil=True)
 def keep(s: Array, place: int, length: int, x: int) -> None:
-    """Write a block of costs on the trail; ``x`` is the variable if it is a variable's."""
+    """Save a block of costs on the trail; ``x`` is its variable, or negative if the block belongs to no variable."""
     at, save = s[SAVED], s[TRAILS] + SAVE * s[TRAIL]
     s[save + PLACE], s[save + KEPT], s[save + LENGTH], s[save + WHOSE] = place, at, length, x
     saved, costs = s[s[SAVES] + at : s[SAVES] + at + length], s[place : place + length]
@@ -65,7 +69,7 @@ def keep(s: Array, place: int, length: int, x: int) -> None:
 
 @njit(nogil=True)
 def keep_costs(s: Array, x: int) -> None:
-    """Save the costs of a variable's values, once a node, as they are about to change."""
+    """Save the costs of a variable's values before their first change at a node."""
     if s[x + CHANGED] != s[STAMP]:
         s[x + CHANGED] = s[STAMP]
         keep(s, s[x + START], s[x + DIM], x)
@@ -73,7 +77,7 @@ def keep_costs(s: Array, x: int) -> None:
 
 @njit(nogil=True)
 def keep_moved(s: Array, k: int, dim: int) -> None:
-    """Save what was moved from a pair, or along an axis, to its variable."""
+    """Save the costs that a pair or an axis moved to its variable, before their first change at a node."""
     if s[k + MOVES] != s[STAMP]:
         s[k + MOVES] = s[STAMP]
         keep(s, s[k + MOVED], dim, -1)
@@ -81,7 +85,7 @@ def keep_moved(s: Array, k: int, dim: int) -> None:
 
 @njit(nogil=True)
 def undo(s: Array, trail: int, constant: int) -> None:
-    """Take back all changes since the trail had this length; nothing is left to be made consistent."""
+    """Restore all costs to their values when the trail had this length; all variables then count as consistent."""
     for i in range(s[TRAIL] - 1, trail - 1, -1):
         save = s[TRAILS] + SAVE * i
         place, length, x, s[SAVED] = s[save + PLACE], s[save + LENGTH], s[save + WHOSE], s[save + KEPT]
@@ -98,7 +102,7 @@ def undo(s: Array, trail: int, constant: int) -> None:
 
 @njit(nogil=True)
 def count_left(s: Array, x: int) -> None:
-    """Count the values of a variable."""
+    """Count the values of a variable that are not removed."""
     left = 0
     for p in range(s[x + START], s[x + START] + s[x + DIM]):
         if s[p] < INF:
@@ -108,7 +112,7 @@ def count_left(s: Array, x: int) -> None:
 
 @njit(nogil=True)
 def forget_flags(s: Array) -> None:
-    """Take everything for consistent."""
+    """Mark all variables and functions as consistent."""
     for x in range(s[VARIABLES], s[PAIRS], VARIABLE):
         s[x + ARC] = s[x + DIRECTED] = s[x + EXISTENTIAL] = 0
     for f in range(s[WIDE], s[AXES], FUNCTION):
@@ -129,7 +133,7 @@ def remove(s: Array, x: int, a: int) -> None:
 
 @njit(nogil=True)
 def rose(s: Array, x: int) -> None:
-    """Note that costs of ``x`` rose: it, and variables that it supports, may now have a larger least cost."""
+    """Note that costs of ``x`` rose: its least cost, and the least costs of its neighbours, may have risen."""
     s[x + EXISTENTIAL] = 1
     for k in range(s[x + FIRST], s[x + LAST], PAIR):
         s[s[k + NEIGHBOUR] + EXISTENTIAL] = 1
@@ -139,7 +143,7 @@ def rose(s: Array, x: int) -> None:
 def lift(s: Array, x: int, upper: int) -> bool:
     """Move the least cost of a variable's values to the constant; remove values that reach ``upper``.
 
-    Returns False if none is left, or the constant reaches ``upper``.
+    Return False if no value remains, or if the constant reaches ``upper``.
     """
     d = s[x + DIM]
     costs = s[s[x + START] : s[x + START] + d]
@@ -166,7 +170,7 @@ def lift(s: Array, x: int, upper: int) -> bool:
 
 @njit(nogil=True)
 def least_in_row(entries: Array, row: int, s: Array, beside: int, e: int) -> int:
-    """Return the least sum of an entry of a row and what stands beside it."""
+    """Return the least sum of an entry of a row and the cost at the same place of ``s`` from ``beside`` on."""
     values, others = entries[row : row + e], s[beside : beside + e]
     least = INF
     for b in range(e):
@@ -176,22 +180,22 @@ def least_in_row(entries: Array, row: int, s: Array, beside: int, e: int) -> int
 
 @njit(nogil=True)
 def place_in_row(entries: Array, row: int, s: Array, beside: int, e: int, least: int) -> int:
-    """Return where that sum is."""
+    """Return the first place in the row whose sum is at most ``least``; see :func:`least_in_row`."""
     for b in range(e):
         if entries[row + b] + s[beside + b] <= least:
             return b
     return 0
 
 
-# Functions of three or more variables: if few values are open, the costs of their cells are moved to these values.
+# Functions of three or more variables: if few cells remain, their costs are moved to the remaining values.
 
-#: Functions are projected when at most this number of cells is open.
+#: Functions are projected if at most this number of cells remains.
 CELLS = 1024
 
 
 @njit(nogil=True)
 def project_wide(s: Array, entries: Array, upper: int) -> bool:
-    """Project the functions that lost values of their variables; False where ``upper`` is reached."""
+    """Project the functions whose variables lost values; return False if the constant reaches ``upper``."""
     for f in range(s[WIDE], s[AXES], FUNCTION):
         if not s[f + FLAG]:
             continue
@@ -199,7 +203,7 @@ def project_wide(s: Array, entries: Array, upper: int) -> bool:
         if open_cells(s, f) > CELLS:
             continue
         for axis in range(s[f + FROM], s[f + TO], AXIS):
-            # a function without open variables goes to its first
+            # a function whose variables are all assigned is projected to its first variable
             wanted = s[s[axis + OF] + LEFT] > 1 or axis == s[f + FROM]
             if wanted and not project(s, entries, f, axis, upper):
                 return False
@@ -208,7 +212,7 @@ def project_wide(s: Array, entries: Array, upper: int) -> bool:
 
 @njit(nogil=True)
 def open_cells(s: Array, f: int) -> int:
-    """Return how many cells the values that are left leave of a function, or a number that is too large."""
+    """Return the number of remaining cells of a function, or a number above ``CELLS`` if it is larger."""
     cells = 1
     for axis in range(s[f + FROM], s[f + TO], AXIS):
         cells *= s[s[axis + OF] + LEFT]
@@ -219,7 +223,7 @@ def open_cells(s: Array, f: int) -> int:
 
 @njit(nogil=True)
 def project(s: Array, entries: Array, f: int, axis: int, upper: int) -> bool:
-    """Move to the values of one of its variables what a function costs each at least; False if ``upper`` is reached."""
+    """Move a function's least cost of each value to one of its variables; return False if ``upper`` is reached."""
     x, moved = s[axis + OF], s[axis + MOVED]
     start = s[x + START]
     least_costs(s, entries, f, axis)
@@ -246,7 +250,7 @@ def project(s: Array, entries: Array, f: int, axis: int, upper: int) -> bool:
 
 @njit(nogil=True)
 def least_costs(s: Array, entries: Array, f: int, kept: int) -> None:
-    """Find the least cost of a function with each value of one of its variables, at the beginning of the work area."""
+    """Compute a function's least cost with each value of one of its variables; write them to the work area."""
     x, stride = s[kept + OF], s[kept + STRIDE]
     for a in range(s[x + DIM]):
         s[s[WORK] + a] = INF
@@ -267,7 +271,7 @@ def least_costs(s: Array, entries: Array, f: int, kept: int) -> None:
 
 @njit(nogil=True)
 def go_on(s: Array, f: int, kept: int) -> bool:
-    """Go to the next combination of values of all variables but one; False after the last."""
+    """Move to the next combination of values of all variables except one; return False after the last combination."""
     for axis in range(s[f + FROM], s[f + TO], AXIS):
         if axis != kept:
             x = s[axis + OF]
@@ -280,7 +284,7 @@ def go_on(s: Array, f: int, kept: int) -> bool:
 
 @njit(nogil=True)
 def first_value(s: Array, x: int, a: int) -> int:
-    """Return the first value from ``a`` on that is left, or the number of values."""
+    """Return the first remaining value from ``a`` on, or the domain size."""
     while a < s[x + DIM] and s[s[x + START] + a] == INF:
         a += 1
     return a

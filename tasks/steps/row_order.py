@@ -1,8 +1,9 @@
-"""The row of a streaming step: which cells its innermost loop runs over, and in which order the loops see the axes.
+"""The row of a streaming step: the cells of its innermost loop, and the order of the axes in the loops.
 
-By the predicted time of a cell: a row is long, and contiguous in most tables; what is not is gathered, or copied before
-the loops. Where the largest input ends in eliminated axes, some of them are kept as a row that is summed later. A small
-output may be made in the order of the largest input, and turned. Pure: no values.
+The predicted time of a cell decides. A good row is long, and contiguous in most tables. Other tables are gathered, or
+copied before the loops. If the largest input ends in eliminated axes, some of these axes are kept as a row that is
+summed later. A small output may be computed in the order of the largest input, and reordered afterwards. Pure: no
+values.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ _LINE_CELLS, _CACHED_LINES = 8, 1 << 13
 next level of the cache, and from memory if the table has at least this many cells."""
 
 _TURN_SHARE: Final = 16
-"""The output is put in order after the loops only if it has at most one in this many cells of the step."""
+"""Minimum ratio of the cells of the step and of the output from which the output is reordered after the loops."""
 
 _SHORTEST_ROW: Final = 8
 
@@ -48,14 +49,14 @@ SUMMED_CELLS: Final = 256
 
 @dataclass(frozen=True, slots=True)
 class OutputTurn:
-    """How a small output that the loops make in another order is put in its own.
+    """The reordering of a small output that the loops compute in another order.
 
     Attributes
     ----------
     sizes
-        Of its axes, in the order of the loops.
+        Sizes of the output's axes, in the order of the loops.
     order
-        For each axis of the output its place among those.
+        For each axis of the output, its place in ``sizes``.
     """
 
     sizes: tuple[int, ...]
@@ -63,8 +64,18 @@ class OutputTurn:
 
 
 def ordered(axes: Axes, largest: int) -> tuple[Axes, int, OutputTurn | None, Group | None]:
-    """Choose axes, the cells of a row that is summed later, the output's turn and the row: the output's own order,
-    if no other order is predicted to take less.
+    """Choose the order of the loops that is predicted to be fastest.
+
+    Returns
+    -------
+    Axes
+        The axes in the order of the loops; the output's own order, unless another order is predicted to be faster.
+    int
+        Cells of a row that is summed after the loops.
+    OutputTurn or None
+        The reordering of the output after the loops.
+    tuple of int or None
+        The axes of the row.
     """
     kept, summed = _keep_last(axes, largest)
     cost, row = _choose_row(kept, largest)

@@ -79,23 +79,23 @@ def joint_choices(
     compiled: bool = True,
     first: list[Array] | None = None,
 ) -> Iterator[JointStates]:
-    """Yield the variables of ``slices`` in groups, with the worth of their states given the states chosen before.
+    """Yield the variables of ``slices`` in groups, with the values of their states, given all chosen states.
 
     Parameters
     ----------
     slices : iterable of Slice
-        Of tables of the semiring's dtype, on the host or on a device.
+        Slices of tables of the semiring's dtype, on the host or on a device.
     sizes : sequence of int
         Domain sizes, by variable.
     semiring : Semiring
         Min-plus.
     states : mapping of int to int
-        Gets the states of the yielded group before the next group is requested.
+        Chosen states. The caller adds the states of a group before it requests the next group.
     compiled : bool
         Whether large tables may be swept by compiled kernels.
     first : list of ndarray, optional
-        Receives the worth of the first group if its join is large. If it is given for the same slices again, the join
-        is not swept again.
+        A cache for the values of the first group if its join is large. If the caller passes it again with the same
+        slices, the join is not swept again.
     """
     left = [s for s in slices if s.scope]
     joins: list[TableSlice] = []

@@ -255,7 +255,7 @@ def _groups(
     by_mask: dict[int, list[int]] = {}
     for t, mask in enumerate(axis_masks(axes, inputs)):
         by_mask.setdefault(mask | (lanes if any(axis.strides[t] for axis in vector) else 0), []).append(t)
-    # a join pays if it reads few values beside the cells of the launch: each saves reads of shared memory
+    # a join pays if it reads few values in comparison with the cells of the launch, which then read less shared memory
     worth = math.prod(sizes) // SMALL_RATIO
     cells = Sizes(sizes).__getitem__
 

@@ -108,7 +108,7 @@ class BrickRates(Policy):
 def passes_seconds(
     passes: Sequence[Pass], input_cells: Sequence[int], temporaries: Sequence[int], out_cells: int, semiring: Semiring
 ) -> float:
-    """Predict the seconds of the passes of a step, one after another; roughly for passes that only move tables.
+    """Predict the total seconds of the passes of a step; passes that only move tables are predicted roughly.
 
     Parameters
     ----------
@@ -129,7 +129,7 @@ def pass_seconds(each: Pass, cells: Sequence[int], semiring: Semiring) -> float:
     ----------
     each : Pass
     cells : sequence of int
-        Of all tables by their numbers: inputs, temporaries, output.
+        Cells of all tables by their numbers: inputs, temporaries, output.
     semiring : Semiring
     """
     itemsize = semiring.itemsize

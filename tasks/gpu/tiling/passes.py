@@ -123,10 +123,10 @@ class DeviceStep:
     ----------
     passes
     waits
-        For each pass the earlier passes that must end before it begins: those whose tables it reads, and those whose
-        memory it writes to. Other passes may run concurrently.
+        For each pass, the earlier passes that must end before it begins. The pass reads tables of these passes, or it
+        overwrites memory that they use. Other passes may run concurrently.
     temporaries
-        Cells of each.
+        Cells of each temporary.
     places
         The start of each temporary in the workspace; temporaries that are needed at different times share their cells.
     workspace_cells
@@ -145,17 +145,18 @@ def device_step_of(
 ) -> DeviceStep:
     """Order the passes of a step by the time at which they can begin, and place its temporaries in the workspace.
 
-    A pass can begin when the tables that it reads are made. Each temporary, the largest first, takes the first cells
-    that are free from then until its last reader ends. Passes therefore wait for memory no longer than for tables.
+    A pass can begin when the tables that it reads exist. Temporaries are placed from the largest to the smallest. Each
+    gets the first cells that are free from the beginning of its first pass to the end of its last reader. By the
+    predicted seconds, no pass therefore waits for memory.
 
     Parameters
     ----------
     inputs : int
     passes : sequence of Pass
-        Each after the passes whose tables it reads.
+        Passes; each stands after the passes whose tables it reads.
     temporaries : sequence of int
     seconds : sequence of float
-        Of each pass, above 0.
+        Predicted seconds of each pass, above 0.
     """
     waits, ends = readers_waits(passes), list[float]()
     for before, taken in zip(waits, seconds, strict=True):

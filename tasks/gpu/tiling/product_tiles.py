@@ -305,7 +305,8 @@ def whole_chunks(groups: Groups, chunk: int) -> bool:
     return last.out == 1 and last.size % chunk == 0 and all(a.out % chunk == 0 for a in others)
 
 
-# Approximate seconds of a launch: arithmetic, sectors that warps load and store, broken lines.
+# Approximate seconds of a launch: its arithmetic, and the memory sectors and partial lines that its warps load and
+# store.
 
 
 @dataclass(frozen=True)

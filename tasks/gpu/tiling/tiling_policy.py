@@ -8,7 +8,7 @@ from ...steps.light_dataclass import dataclass
 from ...steps.policy import Policy
 from .device_limits import NOMINAL
 
-# A table that is this many times smaller than another costs nothing beside it.
+# Ratio of sizes from which the cost of the smaller of two tables is ignored.
 SMALL_RATIO: Final = 16
 # The minimum time of a launch.
 LAUNCH_SECONDS: Final = 6e-6
@@ -21,15 +21,14 @@ BRICK_JOIN_LOADS: Final = (40.0, 20.0, 160.0)
 
 @dataclass(frozen=True)
 class TilingPolicy(Policy):
-    """Numbers by which a step is cut into launches and tiles; measured on an H200 with ``tests/bench/gpu.py``.
+    """Numbers that decide how a step is cut into launches and tiles; measured on an H200 with ``tests/bench/gpu.py``.
 
     Parameters
     ----------
     bucket_output_cells : int
         Outputs of more cells are streamed, not summed up in buckets.
     brick_least_cells : int
-        Cells of a join from which bricks pay where streaming would need joins before; elsewhere four times as
-        many.
+        Cells of a join from which bricks pay if streaming would need earlier joins; otherwise four times this number.
     brick_join_least_cells : int
         The same threshold for joins before a step, which are otherwise made by launches of buckets, and for the
         remainder of a step of which a part was summed first.
@@ -39,7 +38,7 @@ class TilingPolicy(Policy):
         Factors and the output of a product are copied in another order if these copies together have at most one in
         this many cells of the step's tables.
     product_reorder_share : float
-        Share of a product's price that is left at most by such copies, or by bricks instead.
+        Copies, or bricks instead of the product, are used if they reduce the price at least to this fraction.
     product_poor_ratio : float
         Bricks are tried instead of a product that is predicted to take this many times its arithmetic and its bytes.
     brick_compared_cells : int
@@ -48,7 +47,7 @@ class TilingPolicy(Policy):
     brick_least_output_cells : int
         Smaller outputs are left to launches that keep them in shared memory, or are added up from partial sums.
     streamed_join_cells : int
-        Joins of more cells are streamed, as vectors pay for them.
+        Joins of more cells are streamed, because vectors pay for them.
     flat_join_cells : int
         Joins of fewer cells are computed from all their members at once.
     bucket_blocks : int
@@ -62,14 +61,14 @@ class TilingPolicy(Policy):
     bucket_whole_states : int
         Eliminated states up to which a block takes all of them.
     brick_most_blocks : int
-        Most blocks of a launch of bricks, if the device holds so many at a time; and the fewest that are left where a
-        block takes several bricks that read the same.
+        Maximum blocks of a launch of bricks, if the device holds these blocks at a time. Also the minimum blocks that
+        remain if a block takes several bricks that read the same data.
     inner_sum_least_cells : int
-        Cells of a step from which a part of its inputs is summed first, a table of its own.
+        Cells of a step from which a part of its inputs is first summed into a separate table.
     inner_sum_price : float
-        Share of the price that is left at most by that.
+        The separate table is used if it reduces the price at least to this fraction.
     inner_sum_ratio : int
-        Such a table has at most one in this many cells of a step's other tables: it takes memory beside them.
+        Minimum ratio of the cells of the step's other tables and of the separate table, which takes additional memory.
     """
 
     bucket_output_cells: int = 1 << 20
