@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
+from itertools import count as counter
 
 from ...cluster.memory import default_memory_bytes
 from ...tasks.steps.light_dataclass import dataclass
@@ -207,8 +208,10 @@ def _no_search_for_cycles() -> Iterator[None]:
     """Read without Python's search for cycles: readers build no cycles, and with a million clauses it takes half the
     time.
 
-    Afterwards all objects move to the oldest generation. Otherwise the next searches would move them after examining
-    each object. If the program itself has frozen objects, nothing is moved.
+    After the first read of a process, all objects move to the oldest generation. Otherwise the next searches would move
+    them after examining each object. Later reads move nothing. Each move also resets the counts that start searches, so
+    a process that reads again and again would never free objects in cycles. If the program itself has frozen objects,
+    nothing is moved.
     """
     enabled = gc.isenabled()
     gc.disable()
@@ -216,10 +219,13 @@ def _no_search_for_cycles() -> Iterator[None]:
         yield
     finally:
         if enabled:
-            if not gc.get_freeze_count():
+            if next(_reads) == 0 and not gc.get_freeze_count():
                 gc.freeze()
                 gc.unfreeze()
             gc.enable()
+
+
+_reads = counter()
 
 
 def _check_states(source: Source, model: Model) -> None:

@@ -130,3 +130,18 @@ def test_what_was_read_is_not_searched_for_cycles(tmp_path: Path) -> None:
         f"model = load({str(path)!r}); assert gc.get_freeze_count() == count"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == ""
+
+
+def test_a_process_that_reads_again_and_again_frees_objects_in_cycles(tmp_path: Path) -> None:
+    path = tmp_path / "a.wcsp"
+    path.write_text(FILES["a.wcsp"])
+    code = (
+        "import weakref; from bucketflow.pipeline.formats.read import load\n"
+        "class Cycle: pass\n"
+        "alive = weakref.WeakSet()\n"
+        "for _ in range(1000):\n"
+        f"    load({str(path)!r}); own = Cycle(); own.members = [(own, k) for k in range(50)]; alive.add(own)\n"
+        "print(len(alive))"
+    )
+    alive = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert int(alive) < 900
