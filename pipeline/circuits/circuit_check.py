@@ -414,8 +414,9 @@ def _value_faults(found: Circuit, model: Model) -> list[str]:
     if found.log10()[0] == -math.inf:
         return []
     policy = CircuitPolicy.current()
-    fit = policy.batch_bytes // (8 * found.graph.nodes)  # in a large circuit, each draw takes a pass of its own
-    draws = found.sample(min(max(fit, 1), _CHECKED_DRAWS))
+    # in a large circuit, each draw takes a pass of its own; two draws also find faults that spare the first draw
+    fit = max(policy.batch_bytes // (8 * found.graph.nodes), 2)
+    draws = found.sample(min(fit, _CHECKED_DRAWS))
     logs = found.log10(Cases(len(draws), dict(enumerate(draws.T))))
     for states, log10 in zip(draws.tolist(), logs.tolist(), strict=True):
         if not _is_close(log10, expected := model.log10_value(states)):

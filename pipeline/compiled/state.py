@@ -47,7 +47,7 @@ from ..trees.tree import Target
 from .better_plans import BetterPlans, propagation_seconds, searches_of
 from .compiled_policy import CompiledPolicy
 from .joint_paths import JointPaths, paths_of
-from .structure import Skeleton, check_memory, fresh_plan, fresh_question
+from .structure import Skeleton, check_memory, far_pairs_fit, fresh_plan, fresh_question
 
 if TYPE_CHECKING:
     from .device_cases import GpuPropagation
@@ -330,14 +330,16 @@ class CompiledState:
             self._next, self._sound = None, True
 
     def _look_for_better(self, steps_run: int) -> None:
-        """Record the work of an answer, and build the tables of a better plan, if there is one."""
+        """Record the work of an answer, and build the tables of a better plan, if there is one and its joints fit."""
         if self.better is None or self._tables is None or self.plan is None:
             return
         plan = self.better.after(self.plan, steps_run)
-        if plan is not None:
+        if plan is None:
+            return
+        skeleton = replace(self.skeleton, plan=plan)
+        if far_pairs_fit(skeleton, self.resources.memory_bytes):
             base = self._leaves_of(plan)
-            tables = kept_tables(plan, base, self._tables.compiled)
-            self._next = replace(self.skeleton, plan=plan), base, tables
+            self._next = skeleton, base, kept_tables(plan, base, self._tables.compiled)
 
     def _leaves_of(self, plan: Plan) -> Mapping[int, Scaled]:
         """Make the leaf tables that a plan reads."""

@@ -81,7 +81,7 @@ def skeleton_of(model: Model, joint: Iterable[Names], families: bool, options: O
     planned = asked if options.gpus is not None else without_far_pairs(model, asked)
     found = _planned(model, asked, planned, options)
     memory_bytes = Resources(options).memory_bytes
-    if not _far_pairs_fit(found, memory_bytes):
+    if not far_pairs_fit(found, memory_bytes):
         found = _planned(model, asked, asked, options)
     if found.plan is not None:
         check_memory(found.plan, memory_bytes)
@@ -99,7 +99,7 @@ def _planned(model: Model, asked: BeliefRequest, planned: BeliefRequest, options
     return Skeleton(model, network, plan, asked, planned, fixed_value(network), planner)
 
 
-def _far_pairs_fit(skeleton: Skeleton, memory_bytes: int) -> bool:
+def far_pairs_fit(skeleton: Skeleton, memory_bytes: int) -> bool:
     """Return whether memory suffices for the messages and for the joints that no table of the plan contains."""
     plan = skeleton.plan
     if plan is None:

@@ -411,6 +411,22 @@ def test_every_exchanged_child_is_seen(formula: tuple[Model, CircuitGraph]) -> N
     assert {"not smooth", "not deterministic", "not decomposable"} <= told
 
 
+def test_a_check_of_a_large_circuit_draws_more_than_one_assignment() -> None:
+    """A fault can spare the assignment that is drawn alone."""
+
+    def weighted(weights: np.ndarray[Any, Any]) -> Model:
+        return Model.build("markov", {"a": 3, "b": 3}, [(["a", "b"], weights)])
+
+    weights = np.ones((3, 3))
+    found = bucketflow.circuit(weighted(weights))
+    with CircuitPolicy.using(batch_bytes=1):
+        (alone,) = found.sample(1).tolist()
+        (faulty,) = [draw for draw in found.sample(2).tolist() if draw != alone]
+        weights[tuple(faulty)] = 2.0
+        faults = bucketflow.check_circuit(found, weighted(weights)).faults
+    assert any(fault.startswith("log10 of {") for fault in faults)
+
+
 def test_a_circuit_of_another_model_is_seen(formula: tuple[Model, CircuitGraph], tmp_path: Path) -> None:
     _, graph = formula
     stricter = written("p cnf 4 4\n1 2 0\n-2 3 0\n-3 4 1 0\n-1 -4 0\n", tmp_path / "stricter.cnf")

@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,9 @@ import pytest
 import bucketflow
 from bucketflow import Compiled, Model
 from bucketflow.pipeline.answering.engines.engine import Stop
-from bucketflow.pipeline.compiled.better_plans import FoundPlan, propagation_seconds
+from bucketflow.pipeline.compiled.better_plans import FoundPlan, propagation_seconds, searches_of
 from bucketflow.pipeline.compiled.compiled_policy import CompiledPolicy
+from bucketflow.pipeline.compiled.joint_paths import paths_of
 from bucketflow.pipeline.plans.plan import Plan
 from bucketflow.tasks.compiler.code_cache import impatient
 from tests.models import grid
@@ -94,6 +96,29 @@ def test_a_better_plan_is_taken_once_it_has_paid() -> None:
     for case, state in enumerate((0, 1)):
         alone = bucketflow.marginals(model(), evidence={names[3]: 1, names[0]: state})
         assert cases[names[7]][case] == pytest.approx(alone[names[7]], rel=1e-9)
+
+
+def test_a_better_plan_whose_joints_do_not_fit_is_not_taken() -> None:
+    """Joints that were requested at compilation are computed beside the messages, along paths of the plan in use."""
+    pair = ("x0", "x24")
+    bad = bucketflow.compile(model(), joint=[pair], order=bad_order(), tree="bucket")
+    made = bucketflow.compile(model(), joint=[pair])
+    good, (target,) = made.plan, [t for t in made.skeleton.targets if len(t) > 1]
+    assert good is not None
+    needed = good.kept_bytes + paths_of(good).joint(target).nbytes
+    expected = bucketflow.marginals(model(), joint=[pair])
+    for memory, fits in ((needed - 1, False), (needed, True)):
+        compiled = Compiled(bad.skeleton, replace(bad.options, memory=memory))
+        assert made.better is not None
+        compiled.better = searches_of(made.skeleton.planner, 1 << 40)
+        assert compiled.better is not None
+        compiled.better.find = lambda seconds, stop: FoundPlan(good, 0.0)
+        for _ in range(9):
+            compiled.reset()
+            found = compiled.marginals()
+            assert found.joints[pair] == pytest.approx(expected.joints[pair], rel=1e-9)
+            compiled.better.wait()
+        assert (compiled.plan is good) == fits
 
 
 def test_a_search_that_took_long_pays_later() -> None:
