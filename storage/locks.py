@@ -1,4 +1,4 @@
-"""Locks of folders: they go away with the process that holds them.
+"""Locks of folders, which end with the process that holds them.
 
 The lock is ``flock`` of a file. Some file systems of networks and clouds have no ``flock``. There a lease replaces the
 lock: a file ``lease-N``, which its owner renews. A lease is free if its process on this machine is gone, or if it was
@@ -10,8 +10,8 @@ watches the object. If the object changes, its holder lives. If it stays the sam
 and the watcher replaces that version of the object. Only one watcher can do so, and no two clocks are compared. A dead
 holder on the same machine is recognized immediately, by its process.
 
-Temporary folders for tables are locked too. They are removed at the end of their run, or by the next run if a run was
-killed.
+Temporary folders for tables are locked too. They are removed at the end of their run, or by the next run if their run
+was killed.
 """
 
 from __future__ import annotations

@@ -73,7 +73,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(autouse=True)
 def kernels_count_as_compiled(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let tests of a GPU use it however small their question is, as if all kernels were compiled before."""
+    """Let GPU tests use the GPU for small questions too, as if all kernels were compiled."""
     if request.node.get_closest_marker("gpu") is not None:
         from bucketflow.tasks.gpu import kernels
 

@@ -77,7 +77,7 @@ def _made(kind: type[BaseException]) -> BaseException:
 
 @pytest.fixture(scope="module")
 def errors() -> list[type[BaseException]]:
-    """Every exception class of the package; a fixture, because all modules take seconds to import."""
+    """Every exception class of the package. A fixture, because importing all modules takes seconds."""
     return _errors()
 
 

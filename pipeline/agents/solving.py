@@ -257,14 +257,14 @@ def check_tables_fit(planned: Planned, available_bytes: float) -> None:
     raise BudgetError(
         f"the tables of all agents need {format_bytes(planned.table_bytes)}, of which a message of agent "
         f"{planned.dcop.agents[agent].name!r} takes {format_bytes(largest)}; {format_bytes(int(available_bytes))} are "
-        f"free: give --memory, the most bytes of a message, {_narrower(planned.tree)}"
+        f"free: limit the bytes of a message with --memory, {_narrower(planned.tree)}"
     )
 
 
 def _narrower(tree: PseudoTree) -> str:
-    """What else helps: another tree, where it is not known to be none."""
+    """Return further advice: bounds, and the cheapest tree unless it is in use."""
     known = tree.heuristic == "planned"
-    return "or --z for bounds" if known else f"--z for bounds, or --order {CHEAPEST} for a narrower tree"
+    return "or use --z for bounds" if known else f"use --z for bounds, or --order {CHEAPEST} for a narrower tree"
 
 
 def run_dcop(planned: Planned, pool: Pool, algebra: Plain | None = None) -> Ran:

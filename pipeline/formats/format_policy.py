@@ -23,32 +23,33 @@ UNWRITTEN: Final = 1 << 20
 
 @dataclass(frozen=True)
 class FormatPolicy(Policy):
-    """Numbers of readers and writers that no format fixes.
+    """Tuned numbers of readers and writers.
 
     Parameters
     ----------
     predicate_cells : int
-        Assignments that are evaluated at once; a table of at most this many is dense whatever it holds. A larger
-        distribution that takes its parents one after another becomes a chain of hidden variables.
+        Maximum assignments that are evaluated together. A table of at most this number of cells is always dense. A
+        larger distribution that combines its parents one by one becomes a chain of hidden variables.
     global_table_cells : int
-        A global cost function of at most this many assignments is one table; of more, a chain of hidden variables.
+        Maximum assignments of a global cost function that is one table. A larger function becomes a chain of hidden
+        variables.
     machine_states : int
-        Most states of a global cost function between two of its variables.
+        Maximum states of a global cost function between two of its variables.
     joint_machine_states : int
-        Values are counted together where that takes at most this many states, or else each by itself.
+        Maximum states of one machine that counts several values. With more states, each value is counted separately.
     chunk_bytes : int
-        Bytes that are read, or written, at a time.
+        Bytes that are read or written at a time.
     token_block_bytes : int
-        Bytes that are split into words at a time: a block is then a few megabytes of strings.
+        Bytes that are split into words at a time. The strings of a block take a few megabytes.
     parsed_words : int
-        As many integers or more are parsed at once, without a string for each.
+        Minimum number of integers that are parsed together, without a string for each integer.
     wide_values : int
-        Variables with more values are reduced before tables are made; others keep each value, so that it can be
-        observed.
+        Variables with more values are reduced before tables are built. Other variables keep all values, so that each
+        value can be observed.
     row_group : int
-        Draws, or answers, of a row group of Parquet: some 50 MB of answers while they are Python objects.
+        Draws or answers of a row group of Parquet. As Python objects, these answers take about 50 MB.
     naming_seconds : float
-        Wall seconds of reading a file after which a shell is offered no names of variables.
+        Wall seconds of reading a file after which shell completion offers no names of variables.
     """
 
     predicate_cells: int = 1 << 16

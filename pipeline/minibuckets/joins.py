@@ -144,8 +144,8 @@ class Joins:
 def least_device_cells(semiring: Semiring) -> int:
     """Return the cells from which a device is predicted to end a join of a mini-bucket before the cores.
 
-    Its tables are copied, and its message is read to find the least entry, which takes as long as a mini-bucket in
-    Python.
+    A device needs copies of the tables, and a pass over the message for its least entry. Both together take as long as
+    Python's work for a mini-bucket on the cores.
     """
     cores, device = _cell_seconds(semiring), 1.0 / gpu_rates(semiring).cells_per_second
     return int((BucketPolicy.current().bucket_seconds - Rates().step_seconds) / (cores - device))
@@ -158,7 +158,7 @@ def _cell_seconds(semiring: Semiring) -> float:
 
 
 def runs_on_cores(split: Partition, semiring: Semiring, least_cells: int, start: float = 0.0) -> bool:
-    """Return whether this machine's cores end the large joins of an elimination before a device has compiled kernels.
+    """Return whether the cores end the large joins of an elimination before a device has compiled its kernels.
 
     Parameters
     ----------
@@ -172,7 +172,7 @@ def runs_on_cores(split: Partition, semiring: Semiring, least_cells: int, start:
     from ...tasks.gpu.cold_kernels import cores_end_first
 
     large = [(bucket, mini) for bucket in split.buckets for mini in bucket if mini.cells >= least_cells]
-    # the parts of a split bucket are projected to their common variables first
+    # the parts of a split bucket are first projected to their common variables, which is a second join
     times = [1 if len(bucket) == 1 else 2 for bucket, _ in large]
     cells = sum([count * mini.cells for count, (_, mini) in zip(times, large, strict=True)])
     cores = cells * _cell_seconds(semiring) + sum(times) * Rates().step_seconds

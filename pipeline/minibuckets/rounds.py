@@ -33,7 +33,7 @@ class RoundMeans:
     """Resources of an elimination: threads, the GPU for joins of at least ``device_cells`` cells, and workers.
 
     ``pool_of`` returns the pool of workers for an elimination, or None if this process computes the messages.
-    ``on_cores`` collects the eliminations that did not use the GPU, because its kernels are not compiled.
+    ``on_cores`` collects the eliminations that do not use the GPU because its kernels are not compiled.
     """
 
     threads: int = 1
@@ -43,9 +43,9 @@ class RoundMeans:
 
     @contextmanager
     def placed(self, split: Partition, semiring: Semiring) -> Iterator[int | None]:
-        """Yield the minimum cells of joins on the GPU for an elimination; None if the cores end sooner than compiling.
+        """Yield the minimum cells of joins on the GPU for an elimination; None if the cores end before the compilation.
 
-        The seconds of the block then count towards compiling.
+        In this case the seconds of the block count towards compiling.
         """
         least = self.device_cells
         here = least is not None and runs_on_cores(split, semiring, least)

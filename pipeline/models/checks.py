@@ -32,7 +32,7 @@ class Checked(tuple[Function, ...]):
 def fitting(
     kind: Kind, dims: tuple[int, ...], functions: Iterable[Function], *, are_read_only: bool = False
 ) -> Checked:
-    """Return functions that fit domains and a kind as they were made, values and dtypes too.
+    """Check that functions fit the domains and the kind of a model, with their values and dtypes; return them.
 
     Parameters
     ----------
@@ -40,7 +40,7 @@ def fitting(
     dims : tuple of int
     functions : iterable of Function
     are_read_only : bool, optional
-        Whether no array of any function can be written to.
+        Whether the arrays of all functions are read-only.
     """
     checked = Checked(functions)
     checked.fits, checked.read_only = (dims, kind), are_read_only

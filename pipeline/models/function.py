@@ -25,9 +25,10 @@ from ..errors import ModelError, public
 ROWS_PART: Final = 4
 #: Fewer functions, numbers or assignments are handled one by one, because NumPy takes longer to look through arrays.
 FEW: Final = 16
-#: Cells of small functions that are handled together, in one array. No smaller dense table is stored as rows.
+#: Maximum cells of small functions that are handled together in one array. A smaller dense table is never stored as
+#: rows.
 JOINT_CELLS: Final = 1 << 16
-# The cells of a small function, at most.
+# Maximum cells of a small function.
 SMALL_CELLS: Final = JOINT_CELLS // FEW
 # At most this many rows are compared one by one, more are sorted.
 _COMPARED_ROWS: Final = 4 * FEW

@@ -132,7 +132,7 @@ class PlannedSteps:
         return freed_tables(self.steps, self.outputs)
 
     def remember_freed(self, freed: tuple[tuple[int, ...], ...]) -> None:
-        """Take the freed tables from the planner, to avoid a second search for them."""
+        """Set the freed tables, which the planner has already computed."""
         self.__dict__["freed"] = freed
 
     @cached_property

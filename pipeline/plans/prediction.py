@@ -217,7 +217,7 @@ def _pricing(rates: Rates, itemsize: int) -> Callable[[Lowered], float]:
 
 
 def _launched_seconds(rates: KernelRates, itemsize: int, lowered: Lowered) -> float:
-    """Predict a step on a device."""
+    """Predict the seconds of a step on a device."""
     if is_repeated(lowered):
         if lowered.cells <= SMALL_CELLS:
             return _SMALL_REPEATED
@@ -230,7 +230,7 @@ def _launched_seconds(rates: KernelRates, itemsize: int, lowered: Lowered) -> fl
 
 
 def _looped_seconds(rates: Rates, slowness: float, itemsize: int, lowered: Lowered) -> float:
-    """Predict a step on a core, from measured rates."""
+    """Predict the seconds of a step on one core, from measured rates."""
     work = lowered_work(lowered)
     if work.cells <= SMALL_CELLS:
         loops = (_SMALL_CELL + _SMALL_TABLE_CELL * work.tables) * work.cells / rates.cells_per_second

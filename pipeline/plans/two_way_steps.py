@@ -1,4 +1,4 @@
-"""The steps of both sweeps: every message of a tree in both directions, and where beliefs are read. Pure.
+"""The steps of both sweeps: the messages of a tree in both directions, and the tables that beliefs are read from. Pure.
 
 The backward sweep is the adjoint of the forward one (Darwiche 2003, §4). The message from above a node is combined with
 the node's other children, and reduced to the scope of each child:
@@ -7,7 +7,7 @@ the node's other children, and reduced to the scope of each child:
 
 so that ``up[c] ⊗ down[c]`` is the belief of a table's scope (Shafer and Shenoy 1990). No clique is stored.
 
-For a message to a leaf, both sweeps exclude the leaf itself.
+Messages to leaves are computed too. The message to a leaf excludes the leaf's own table.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Numbering:
         return table % self.nodes
 
 
-# Two variables of a smaller belief are sooner read from its parts.
+# A belief of two variables with fewer cells is not stored, because it is read faster from its parts.
 _WORTH_STORING = 256
 
 

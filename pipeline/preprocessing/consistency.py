@@ -137,7 +137,7 @@ class _Supports:
 
 
 def _supporting(possible: Mapping[int, Possible]) -> frozenset[int]:
-    """Return the small functions by masks that allow every state of each of their variables."""
+    """Return the small functions that allow every state of each of their variables."""
     by_shape: dict[tuple[int, ...], list[int]] = defaultdict(list)
     most_cells = PreprocessingPolicy.current().group_cells
     for f, own in possible.items():

@@ -22,8 +22,8 @@ from .leaf_rows import ListedCells
 from .preprocess import Leaf, Network
 from .preprocessing_policy import PreprocessingPolicy
 
-# Tables of larger functions are built one by one; small ones are built together, up to this many cells. Larger
-# tables gain nothing from each other: with 4,096 cells, making networks of 44 states took a quarter longer.
+# Maximum cells of a function whose table is built together with other tables. Larger tables gain nothing from a group,
+# and their additional arrays take time.
 _GROUP_SMALL_CELLS: Final = 1 << 10
 
 Array = NDArray[Any]

@@ -1,12 +1,12 @@
-"""The numbers behind a network: function values as the entries of its leaf tables, per query.
+"""The leaf tables of a network: the values of its functions, converted for each query.
 
-Costs become non-negative integers above an exact offset, in the narrowest dtype that cannot overflow;
-probabilities stay float64, as natural values for sums and as ``-ln p`` for the optimum; a count sees 0 and 1, or
-powers of a root of unity where costs may add up to ``top``.
+Costs become non-negative integers above an exact offset, in the narrowest dtype that cannot overflow. Probabilities
+stay float64: the probability itself for sums, and ``-ln p`` for the optimum. A count has entries 0 and 1. If finite
+costs may add up to ``top``, its entries are powers of a root of unity.
 
-Isolated variables share no function with another variable. They are eliminated without a plan: the optimum fixes each
-of them to its best state, and the partition function takes the sum over their states as a constant. Each would
-otherwise be a step of its own, and a tree has a bit set of all variables for each step.
+Isolated variables share no function with another variable. They are eliminated without a plan. The optimum fixes each
+isolated variable to its best state, and the partition function multiplies the sums over their states into a constant.
+In a plan, each isolated variable would be a step, and a tree has a bit set of all variables for each step.
 """
 
 from __future__ import annotations

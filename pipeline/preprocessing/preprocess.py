@@ -259,7 +259,7 @@ def _states(model: Model, evidence: Mapping[int, int]) -> list[NDArray[np.intp]]
 
 
 def unreduced(model: Model, query: Query, evidence: Mapping[int, int]) -> Network:
-    """Return all of a model under evidence as a network, without a search for impossible states."""
+    """Return the whole model under evidence as a network, without a search for impossible states."""
     functions = range(len(model.functions))
     left = _grouped(model, functions, _Left(True, tuple(_states(model, evidence)), {}, NOTHING))
     return Network(model, query, left.domains, left.variables, left.leaves, left.constants, True)
@@ -368,7 +368,7 @@ def absorb(scopes: Mapping[int, tuple[int, ...]]) -> tuple[Leaf, ...]:
     members: dict[tuple[int, ...], list[int]] = defaultdict(list)
     for f, scope in scopes.items():
         members[scope].append(f)
-    # the last update of a variable is by one of its longest scopes
+    # scopes ascend by length, so the last update of a variable comes from one of its longest scopes
     longest: dict[int, int] = {}
     for scope in sorted(members, key=len):
         longest.update(dict.fromkeys(scope, len(scope)))

@@ -13,14 +13,13 @@ class PreprocessingPolicy(Policy):
     Parameters
     ----------
     few_functions : int
-        Fewer cost functions are examined one by one, and fewer leaf tables are built one by one, which is faster. Of
-        more functions, the highest costs are computed together first, and only functions that may forbid an entry are
-        examined one by one.
+        Below this number, cost functions are examined one by one and leaf tables are built one by one, which is faster.
+        From this number on, the highest costs are first computed together. Only functions that may forbid an entry are
+        then examined one by one.
     semijoin_passes, semijoin_entries : int
         Semijoins may visit each entry this many times on average, plus this number of additional entries.
     most_sharing_functions : int
-        If more functions share a pair of variables, the larger sets of variables that two of them share are not looked
-        for.
+        If more functions share a pair of variables, larger shared sets of variables are not searched.
     semijoin_table_cells : int
         The possible joint states of shared variables are stored as a dense table of at most this number of cells, and
         as rows otherwise.
@@ -34,8 +33,8 @@ class PreprocessingPolicy(Policy):
         Leaf tables are built together in groups. A group visits at most this number of cells; a table that visits more
         cells is built alone, in parts of this number of cells, at about 20 bytes per cell.
     isolated_variables : int
-        Variables that share no function with another variable are eliminated before planning if there are at least this
-        number of them. A plan takes 0.1 CPU-s for 1,000 such variables; beyond, its time and memory are quadratic.
+        Minimum number of isolated variables that are eliminated before planning. A plan takes 0.1 CPU-s for 1,000
+        isolated variables, and its time and memory grow with the square of their number.
     """
 
     few_functions: int = 16

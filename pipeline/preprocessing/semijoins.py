@@ -24,7 +24,7 @@ from .preprocessing_policy import PreprocessingPolicy
 if TYPE_CHECKING:
     from ...tasks.rows.relation import Relation
 
-# Pairs of variables of each function, by which functions are found that share them.
+# Maximum pairs of variables of a function that are indexed to find functions that share them.
 _OWN_PAIRS: Final = 1 << 6
 
 Scope = tuple[int, ...]

@@ -74,7 +74,7 @@ class Opening:
             self.glance_by_search(seconds * policy.first_preparation_work / work)
             if self.known.is_over():
                 return
-        # a sweep that takes longer than the first preparation waits for it
+        # a sweep that is predicted to take longer than the first preparation comes after it
         self._sweep_searched(_EARLY_CELLS, policy.glances[0][1] if self._glances else _EARLY_SWEEP_SECONDS)
         for glance, (work, seconds) in enumerate(policy.glances):
             if self._glances:
@@ -346,7 +346,7 @@ class Portfolio:
         return self.incumbent.outcome()
 
     def search_shortly(self, seconds: float) -> None:
-        """Search the network as it is for some CPU seconds, with the variables in the order of their numbers."""
+        """Search the unprepared network for some CPU seconds, with the variables in the order of their numbers."""
         Opening(self.team).glance_by_search(seconds)
 
     def close(self) -> None:

@@ -38,7 +38,7 @@ def traits_of(dims: Sequence[int], found: bool = True) -> frozenset[Trait]:
 
 
 def may_be_easy(dims: Sequence[int]) -> bool:
-    """Whether a short search may see all of a network of such domains: they are few, and large."""
+    """Whether a short search may be complete: the network has few variables, and their domains are large."""
     if LARGE_DOMAIN_BITS * len(dims) > _UNSEARCHED_BITS:
         return False
     bits = math.fsum(math.log2(d) for d in dims)

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 Array = NDArray[Any]
 T = TypeVar("T")
 
-#: Two logarithms of the same probability, summed in another order, differ by less, relative to their size: each of
-#: thousands of additions rounds by 1e-16.
+#: Two logarithms of the same probability that are summed in different orders differ by less than this, relative to
+#: their size. Each of thousands of additions rounds by 1e-16.
 LOG_TOLERANCE = 1e-10
 # Inputs that may be added before a kernel clamps to the saturating infinity: more would need wider integers.
 MAX_INPUTS = 4

@@ -1,8 +1,8 @@
-"""The ledger of sparse tables on disk: how each step is cut into boxes, the finished boxes, and their sorted runs.
+"""The ledger of sparse tables on disk: the boxes of each step, the finished boxes, and their sorted runs.
 
-A box is a range of states of some variables. A finished box wrote a run: its rows of the table, sorted by key.
+A box is a range of states of some variables. A finished box has written a run: its rows of the table, sorted by key.
 
-The first cut of a step follows from its inputs, and boxes that do not fit are cut further.
+The inputs of a step determine its first boxes. Boxes that do not fit in memory are cut further.
 """
 
 from __future__ import annotations

@@ -363,7 +363,7 @@ def _joins(sizer: Sizer, inputs: Sequence[int], largest: float) -> tuple[float, 
 def steps_cost(
     steps: Iterable[Step], tree: Tree, rates: Rates, itemsize: int, before: TreeCost | None = None
 ) -> TreeCost:
-    """Count the work of lowered steps, one way or both ways over a tree.
+    """Count the work of the lowered steps of one sweep or of both sweeps over a tree.
 
     With ``before``, the work of earlier steps over the same tree is included.
     """

@@ -117,7 +117,8 @@ def sweep_peak(
     kept : collection of int
         Tables that are never freed.
     most : float
-        On a device, if tables alone exceed it, their peak is returned, because computing the workspace takes long.
+        On a device, if the peak of the tables alone exceeds this number, this peak is returned, because computing the
+        workspace takes long.
     made_bytes : mapping of int to int, optional
         Bytes of the tables, if known.
     freed : sequence of sequence of int, optional

@@ -11,27 +11,27 @@ from ..steps.policy import Policy
 INPUT_PART: Final = 12
 # Parts that a box by rows is cut into at once.
 MOST_CUTS: Final = 16
-# Bytes of a chunk of rows at most, and of chunks of an object store that are transferred at the same time.
+# Maximum bytes of a chunk of rows, and of all chunks that are transferred to an object store concurrently.
 MOST_CHUNK_BYTES: Final = 1 << 26
 
 
 @dataclass(frozen=True)
 class BoxPolicy(Policy):
-    """The numbers of boxes, mostly of sparse ones; a part is 1 / the number.
+    """Tuned numbers of boxes, mostly of sparse tables; a number named part stands for the fraction 1 / number.
 
     Parameters
     ----------
     device_input_part : int
-        The inputs of a box on a device take at most one such part of its memory. A box takes milliseconds of Python
-        whatever it holds: 1.6 GB of rows took 0.41 s in boxes of a quarter and 0.34 s in boxes of a third on an H200.
-        In boxes of a half, joins that need more room than their inputs are cut again too often.
+        The inputs of a box on a device take at most this part of its memory. Each box takes milliseconds of Python, so
+        larger boxes are faster. In boxes of half of the memory, joins that need more memory than their inputs are cut
+        again too often.
     device_chunk_part, least_chunk_bytes : int
         Chunks of rows are 1 / this of a task's memory, on the host or on a device, within these bounds.
     device_block_cells : int
-        An array of a device is written as rows in blocks of this many cells: few launches each.
+        Cells of a block of an array that a device writes as rows. Larger blocks need fewer launches and more memory.
     device_boxes : int
-        Sparse boxes on a device at a time; each gets an equal part of the device's memory. Several smaller boxes wait
-        for the interpreter and for each other's reading threads, so that one at a time is fastest.
+        Concurrent sparse boxes on a device; each gets an equal part of its memory. One box at a time is fastest,
+        because several boxes wait for the interpreter and for each other's reading threads.
     reading_threads, least_shared_read_bytes : int
         Threads that read the chunks of a box on a device, and the minimum bytes for each thread after the first. More
         threads than this are no faster.
@@ -39,11 +39,12 @@ class BoxPolicy(Policy):
         Compiled code reads files once Python has read this many bytes in the process, eight times as many if the code
         is not compiled yet. Loading it takes as long as reading a gigabyte.
     compact_part : int
-        Values are compressed, too, where tables are expected to take more than one such part of the disk that is left.
+        Values are compressed too if tables are expected to take more than this part of the free disk space.
     memory_first : bool
         Whether steps are tried in memory before they are cut into boxes.
     large_part : int
-        Tables that stay in memory take at most 1 / this together, and each at most 1 / this.
+        Tables that stay in memory take at most this part of it together, and each table at most this part of their
+        total.
     merged_copies : int
         Limits for merging runs: their number, the size of the result, and the memory of the merge.
     receipt_bytes : int

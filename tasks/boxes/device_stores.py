@@ -313,7 +313,9 @@ def _fetched(
 def _room(memory: Pinned, spec: TableSpec, *, rounded: bool = False) -> Array:
     """Take memory for a chunk, in the chunk's shape; rounded up it serves chunks of other lengths later."""
     nbytes = prod(spec.chunk_shape) * np.dtype(spec.dtype).itemsize
-    step = 1 << max(nbytes.bit_length() - 4, 0)  # lengths of four significant bits: at most an eighth is wasted
+    step = 1 << max(
+        nbytes.bit_length() - 4, 0
+    )  # lengths are rounded to four significant bits, so at most an eighth is unused
     taken = -(-nbytes // step) * step if rounded else nbytes
     return memory.take(taken)[:nbytes].view(spec.dtype).reshape(spec.chunk_shape)
 

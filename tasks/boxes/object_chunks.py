@@ -26,7 +26,7 @@ from .stores import Chunk, ChunkFiles, Written, place, within
 
 Array = NDArray[Any]
 
-# No longer array is one Blosc frame: the frame's header is part of the 2 GiB.
+# Maximum bytes of an array in one Blosc frame. The frame, with its header, has at most 2 GiB.
 _LONGEST_FRAME: Final = LARGEST_INT32 - 16
 
 _created = set[ObjectPath]()

@@ -152,7 +152,7 @@ class RowBoxes(Generic[T]):
 
     @cached_property
     def _lowered(self) -> Memo[Step]:
-        return Memo(REMEMBERED)  # one for each size of a box, of which few are in use at a time
+        return Memo(REMEMBERED)  # one entry for each size of a box; few sizes are in use at a time
 
     def step_of(self, sizes: tuple[int, ...]) -> Step:
         """Return the step for the sizes of a box: most boxes of a step are of the same ones."""
@@ -311,7 +311,7 @@ class _Box(Generic[T]):
                 read += nbytes
             tables[node] = boxes.algebra.within(table, axes, ranges) if node in held else table
             del table
-        # the host copies the rows that it reads; a device changes them in place, and has no copies of parts left
+        # the host copies the rows that it reads; a device changes them in place, and stores no copies of parts
         room = MemoryAccount(boxes.nbytes - (read if boxes.device else 2 * read))
         sizes = sizes_within(boxes.sizes, ranges)
         step = boxes.step_of(sizes)
@@ -409,7 +409,7 @@ def most_stored_bytes(rows: int, keys: Keys, itemsize: int) -> int:
     """Return the maximum bytes of ``rows`` rows in chunk files, for any number of runs."""
     key_bytes = 8 * keys.n_words
     filled = rows + rows // max(1, BoxPolicy.current().least_chunk_bytes // (key_bytes + itemsize))
-    # compressed keys that do not become smaller have headers besides: a byte for each 128 at most
+    # keys that compression does not shrink have additional headers: at most one byte for every 128
     return filled * (key_bytes + itemsize) + filled * key_bytes // 128
 
 

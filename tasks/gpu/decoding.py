@@ -42,7 +42,7 @@ _SHARED_LINES: Final = 2048
 """Entries of a step's lines that a block keeps in shared memory; as in ``cuda/decode.cu``."""
 
 _PART_BYTES: Final = 2 * CELL_BYTES
-"""A cost and a joint state: the best of an item."""
+"""The least cost of an item, and its joint state."""
 
 _RECORD: Final = np.dtype(
     [

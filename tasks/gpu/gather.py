@@ -19,7 +19,7 @@ from .tiling.streams import AXES, THREADS
 _GATHER_BLOCKS: Final = 16
 # Tables up to this size are copied whole, in 2 to some 30 microseconds; a slice of one takes a launch and a wait.
 _FETCHED_TABLE_BYTES: Final = 1 << 20
-# Most bytes of such copies, or of the results of a sweep, that are in page-locked memory together.
+# Maximum bytes in page-locked memory, of these copies together or of the results of a sweep.
 FETCHED_BYTES: Final = 1 << 24
 
 Array = NDArray[Any]

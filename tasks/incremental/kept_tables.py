@@ -214,7 +214,7 @@ def same_ratios(old: Scaled, new: Scaled) -> bool:
     x, y = old.values, new.values
     first, last = x.item(0), x.item(-1)
     if first > 0.0 and last > 0.0:
-        # two entries of two tables mostly differ already; each ratio is right up to SAME
+        # in different tables, the first and the last entries mostly have different ratios; a ratio is exact up to SAME
         one, two = y.item(0) / first, y.item(-1) / last
         if abs(one - two) > 4 * SAME * one:
             return False

@@ -79,7 +79,7 @@ def small_cells(steps: Sequence[Step]) -> int:
 def is_small(step: Step) -> bool:
     """Return whether a step is run as nested loops."""
     lowered, quick = step.lowered, step.lowered.quick
-    # threads share a step of more than one part if loops or a product are compiled for it
+    # threads share a step of several parts if compiled loops or a matrix product compute it
     shared = lowered.loops or lowered.product
     most = PropagationPolicy.current().grain_cells if shared else MOST_PAIRWISE_CELLS
     if quick is None or lowered.cells > most or len(step.inputs) > MOST_PLACES // 2:

@@ -17,7 +17,7 @@ from ..steps.streaming import BLOCK_CELLS
 from .flat import Costs, Flags, Flat, Integers
 from .srmp_numpy import Level, decode, forbid_tuples, level_numbers, levels_of, shift_back, sweep
 
-# Seconds of NumPy for a level of a sweep, for a cell, and for a variable or an axis of a function.
+# NumPy's seconds for a level of a sweep, for a cell, and for a variable or an axis of a function.
 _LEVEL_SECONDS: Final = 8e-5
 _CELL_SECONDS: Final = 1e-8
 _VARIABLE_SECONDS: Final = 2e-5

@@ -89,7 +89,9 @@ class Layer:
 
     @property
     def block_rows(self) -> int:
-        """Rows that are expanded at a time: the sums and owners of the expanded rows stay in the second-level cache."""
+        """Number of rows that are expanded together. The sums and owners of their successors stay in the second-level
+        cache.
+        """
         return max(1, RowPolicy.current().block_rows // self.d)
 
     @property

@@ -45,7 +45,7 @@ from .state import (
 UNKNOWN, NOTHING, BEST_OF_REST, BETTER = range(4)
 #: Sums of the table's entries are given up after this number of entries.
 WORK_CELLS = 50_000
-#: A forbidden entry; as many as there are variables add up to less than INF.
+#: A forbidden entry. A sum of forbidden entries, one for each variable, stays below INF.
 FAR = INF // 32
 #: The largest product of domains that is tried is at least this.
 LEAST_CELLS = 256

@@ -91,7 +91,7 @@ def resolve(flat: Any, place: Any, free: Any, buckets: Any, limits: Any, most_wo
 
 @njit(nogil=True)
 def _eliminate(flat: Any, place: Any, free: Any, buckets: Any) -> int:
-    """Compute the message of every bucket, in the order of elimination; return the number of cells touched.
+    """Compute the message of every bucket in the order of elimination; return the work.
 
     Parameters
     ----------
@@ -108,7 +108,7 @@ def _eliminate(flat: Any, place: Any, free: Any, buckets: Any) -> int:
     Returns
     -------
     int
-        The work: of each bucket its cells and ``BESIDES`` more, times two and the number of tables that were added.
+        The work: for each bucket, the sum of its cells and ``BESIDES``, multiplied by 2 plus the number of its tables.
     """
     n, work, begin = free.counters[0], 0, 0
     for i in range(n):

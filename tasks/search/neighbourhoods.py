@@ -13,7 +13,7 @@ from .annealing import draw
 
 #: No more variables are looked at for a neighbourhood; a context holds no more of them.
 LARGEST, WIDEST = 2048, 40
-#: Cells that take as long as a member does besides looking at all others, or a table besides adding its cells.
+#: Fixed time in units of cells: of a member, without its comparison with the others, or of a table, without its cells.
 BESIDES = 200
 
 

@@ -94,7 +94,7 @@ class _Layout:
 
     @property
     def entries(self) -> Array:
-        """The tables, one after the other."""
+        """The entries of all tables, one table after another."""
         return integers(np.concatenate(self.tables)) if self.tables else np.zeros(1, dtype=np.int64)
 
 
@@ -104,7 +104,7 @@ def _records(rows: Iterable[Sequence[int]], size: int) -> Array:
 
 def _pairs(pairs: dict[tuple[int, int], Array], layout: _Layout, n: int) -> tuple[Array, Array]:
     """Return the pairs grouped by variable, and the number of pairs of each variable; places count from zero."""
-    # each pair has two records, one after the other: as its first variable has it, and as its second variable has it
+    # each pair has two adjacent records: one for its first variable, and one for its second variable
     own = _records(pairs, 2).reshape(-1)
     dims = _records([costs.shape for costs in pairs.values()], 2).reshape(-1)
     tables = [layout.table(table) for costs in pairs.values() for table in (costs, costs.T)]

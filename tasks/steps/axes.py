@@ -72,7 +72,7 @@ def fused(
 ) -> tuple[Axes, list[int]]:
     """Fuse the axes of a step as :func:`fuse` does, and return the cells of each input and of the output too."""
     _check(inputs, output)
-    # the variables that follow and precede each one everywhere; -1 for none, or not always the same
+    # for each variable, the variable that follows it in all tables, and the one before it; -1 if there is none
     after: dict[int, int] = {}
     before: dict[int, int] = {}
     strides: list[dict[int, int]] = []

@@ -8,7 +8,7 @@ from .policy import Policy
 
 @dataclass(frozen=True)
 class RowPolicy(Policy):
-    """The numbers behind joins, sorts and layers of rows.
+    """Tuned numbers of joins, sorts and layers of sparse tables.
 
     Parameters
     ----------
@@ -16,34 +16,33 @@ class RowPolicy(Policy):
         Tables of at most this number of cells are arrays, and steps on such arrays are loops: analysing their rows
         would take longer than the loops.
     cells_of_a_row : int
-        A row of a join takes as long as this number of cells of a loop.
+        Ratio of the time of a row of a join to the time of a cell of a loop.
     rows_per_second : float
-        Rows that joins on this machine's cores have in a second.
+        Rows of joins on this machine's cores in a second.
     hopeless_ratio : float
         Sparse joins are skipped if the expected number of rows exceeds the limit by more than this factor. The
         expectation assumes independent tables. Real tables agree in far fewer rows, but not in this many fewer.
     array_share : float
         A table is an array of all cells if the array takes at most this multiple of the bytes of its rows; 0: never.
     merged_copies : int
-        A result takes this multiple of its rows, and their places, while it is merged from the results of blocks.
+        Memory of a result while it is merged from blocks, as a multiple of the bytes of its rows and their places.
     warm_rows, cold_rows : int
         NumPy processes this number of rows in the time of loading compiled loops, with the compiler loaded or not.
     block_rows : int
-        Rows of a block, which stay in the second-level cache.
+        Rows of a block. The block stays in the second-level cache.
     plain_cells : int
-        Layers of more expanded rows are not run in NumPy, which takes this long:
+        Maximum expanded rows of a layer that NumPy computes. NumPy would take too long for a larger layer.
     shared_rows : int
         A thread sorts or expands at least this number of rows.
     device_rows : int
-        Tables with fewer rows together, or joins with fewer at a time, are joined on the host: a join on a device takes
-        a dozen launches, and waits for some of them.
+        If tables together, or joins at a time, have fewer rows, the host joins them. A join on a device takes a dozen
+        launches, and waits for some of them.
     device_shared_joins : int
-        Joins that have more rows than this, before they are reduced, are done by ranges of keys on all devices that a
-        run has. Beginning with threads takes 5 ms, and tables go from device to device at 390 GB/s, while one H100
-        joins 18 rows a nanosecond that are read in order. On two, joins of 2^18 to 2^28 rows with arrays took 0.08 to
-        0.51 times as long alone, joins of 2^24 rows with four each 0.42.
+        Joins that have more rows before their reduction are divided among all devices of a run, by ranges of keys. For
+        smaller joins, one device is faster: starting threads takes 5 ms, and copies between devices take time (390 GB/s
+        on an H100, which joins 18 rows in a nanosecond).
     device_spare_rows : int
-        Spare rows beyond the rows that a layer on a device keeps, for any number of waiting rows.
+        Additional rows that a layer on a device has memory for, beyond the rows that it keeps.
     """
 
     small_cells: int = 1 << 10

@@ -19,8 +19,8 @@ from .semiring import Semiring
 Join = tuple[int, int, str]
 """Positions of two tables that are taken out of the list and joined; the result goes to its end."""
 
-# Up to this number of tables every pair is considered, with more tables only neighbouring pairs. More tables than this
-# are always joined: some versions of NumPy's einsum take 32 at once.
+# Maximum tables of a step for which every pair is considered; with more tables, only neighbouring pairs are. More
+# tables are always joined in pairs, because some versions of NumPy's einsum accept at most 32.
 _FEW_TABLES = 24
 
 
@@ -162,7 +162,7 @@ class _PairJoiner:
         self.masks[table] = 0
 
 
-# Up to here einsum is faster than NumPy broadcasting, and than compiled loops that have to be loaded or started.
+# Maximum cells for which einsum is faster than NumPy's broadcasting, and than loading or starting compiled loops.
 QUICK_CELLS = 1 << 17
 # With three tables or more einsum has only its slow general loop: from here on they are joined two at a time,
 # which is faster than NumPy broadcasting, but soon not than compiled loops.

@@ -108,7 +108,7 @@ _MERGE_CELLS: Final = 1 << 16
 
 DEPTH_CELLS: Final = 1024
 LOOP_CELLS: Final = 4096
-"""Offsets of the depth loop and of the other loops, which stay in the first-level cache."""
+"""Maximum offsets of the depth loop and of the other loops; they stay in the first-level cache."""
 
 
 @dataclass(frozen=True, slots=True)

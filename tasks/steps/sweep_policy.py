@@ -8,41 +8,40 @@ from .policy import Policy
 
 @dataclass(frozen=True)
 class SweepPolicy(Policy):
-    """The numbers behind the states that are read from the tables of a sweep.
+    """Tuned numbers for reading assignments and samples from the tables of a sweep.
 
     Parameters
     ----------
     joint_states : int
-        Up to this number of joint states is compared, or drawn from, at once; of more, some variables come first.
+        Maximum joint states that are compared or drawn together. With more states, some variables are chosen first.
     joined_cells : int
-        Variables are eliminated first if the join that this takes has at most this number of cells; larger tables stay
-        on the device.
+        Maximum cells of a join that eliminates variables first. Larger tables stay on the device.
     drawn_cells : int
-        Larger tables are not made to draw from them: 40 MB with the arrays that are derived from it.
+        Maximum cells of a table that is built for draws. With its derived arrays, it takes 40 MB.
     rows_a_draw : int
         One table serves all draws if it has at most this number of rows for each draw.
     walked_draws : int
-        Walks down that are done together, which the tables of steps serve.
+        Number of draws that walk down the tree together and share the tables of steps.
     drawn_cells_there : int
-        Cells of all tables from which draws on a device are taken: 1 GB; the host has at most twice as many.
+        Maximum cells of all tables for draws on a device: 1 GB. The host stores at most twice this number.
     walked_draws_there : int
-        The same on a device, which they fill four times: a thread takes four, and 270,000 are resident.
+        ``walked_draws`` on a device. Each of its 270,000 resident threads takes four draws.
     least_walk_seconds : float
-        Walks that take a core less stay on the host, where their tables are made.
+        Draws that one core makes in less time stay on the host, because their tables are built there.
     tries_a_draw : int
-        The number of draws for each draw that stays within the greatest allowed cost, before the request is refused.
+        If the expected number of draws for one allowed draw exceeds this, the request is refused.
     sliced_cells : int
-        Leaf tables of at most this number of cells are cut into slices all at once. Copying larger tables takes longer
-        than the Python code, and their places would take more memory than the tables.
+        Maximum cells of leaf tables that are cut into all slices together. Copying larger tables takes longer than the
+        Python code, and their places would take more memory than the tables.
     sliced_together : int
         Maximum number of cells of such tables together: with their places they take 24 bytes each, 6 MB.
     enough_kept : float
-        Share of the draws that are kept from which on no other temperature is looked for.
+        If at least this fraction of draws is accepted, no other temperature is searched.
     packed_cells : int
-        Leaf tables of at most this number of cells in all are sent as one: hundreds of small tables then travel several
-        times faster, and large ones are better not copied.
+        Maximum total cells of leaf tables that are packed and sent together. Hundreds of small tables then travel
+        several times faster. Packing larger tables would take longer than it saves.
     batch_draws : int
-        Draws that are done together: their rows of 20 states stay in a cache of 2 MB.
+        Number of draws that are computed together. Their rows of 20 states stay in a cache of 2 MB.
     """
 
     joint_states: int = 1 << 11

@@ -150,5 +150,5 @@ def walk_kernel(dtype: str, entry: str) -> Kernel:
 
 
 def walk_kernels(dtype: np.dtype[Any]) -> list[Kernel]:
-    """Return both kernels that draw states of a type."""
+    """Return the two kernels that draw states of a dtype."""
     return [walk_kernel(dtype.name, entry) for entry in ("walk", "turn")]

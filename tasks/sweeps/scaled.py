@@ -32,7 +32,8 @@ Array = NDArray[Any]
 # ln of the largest and of the smallest number whose products and sums keep their precision.
 HIGHEST = LARGEST_EXPONENT
 LOWEST = -HIGHEST
-# An output whose bounds are further from 1 than this is measured and scaled at once: three of them can be multiplied.
+# An output whose bounds are further from 1 than this is measured and scaled immediately. Three outputs within the bound
+# can be multiplied.
 LOOSE = HIGHEST / 3
 # As far above 1 as the maximum of a measured table may stay on a device, and as far from 1 as the middle of an output's
 # bounds may be there before a small input is scaled.

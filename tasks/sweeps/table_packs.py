@@ -61,7 +61,9 @@ class TablePack:
 
 
 def packed(tables: Mapping[int, Array]) -> list[TablePack]:
-    """Copy small flat tables side by side, as slices of leaf tables are; large ones are packs of their own."""
+    """Copy small flat tables into shared packs, in the layout of sliced leaf tables; each large table is a separate
+    pack.
+    """
     packs, some, cells, policy = [], list[int](), 0, SweepPolicy.current()
     for node, table in tables.items():
         if table.size > policy.sliced_cells:

@@ -1,8 +1,8 @@
 """Seconds of an iteration of EM on drawn rows with missing cells: ``python tests/bench/fits.py [--gpus 1] [--peers]``.
 
-The rows are drawn from a network, and a part of their cells is hidden. Each device learns from the same random tables,
-and once before the clock starts. The difference of a long and a short run is the price of the iterations alone.
-``--peers`` adds pyAgrum.
+The rows are drawn from a network, and a part of their cells is hidden. Each device learns from the same random tables.
+It also learns once before the clock starts. The seconds of an iteration are the difference of a long and a short run,
+divided by their difference in iterations. ``--peers`` adds pyAgrum.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from rich.table import Table
 import bucketflow
 
 _SHORT, _LONG, _PEER = 1, 11, 2
-"""Iterations of a short run, of a long one, and of a long one of a peer."""
+"""Iterations of a short run, of a long run, and of a peer's long run."""
 
 
 def drawn_rows(model: bucketflow.Model, count: int, missing: float) -> np.ndarray:
@@ -44,7 +44,7 @@ def seconds_of(start: bucketflow.Model, rows: np.ndarray, gpus: int | None) -> t
 
 
 def peer_seconds(start: bucketflow.Model, rows: np.ndarray) -> tuple[list[float], float]:
-    """Return the same of pyAgrum, reading the rows left out."""
+    """Return the same measurements of pyAgrum, without reading the rows."""
     import pyagrum
 
     network, took = bucketflow.to_pyagrum(start), []

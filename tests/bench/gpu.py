@@ -63,7 +63,7 @@ REGISTER_KERNELS = {
 
 
 def seconds(work: Callable[[], object], repeats: int = 7, warm_ups: int = 1) -> float:
-    """Return the median time of a run on the device, after some runs that do not count."""
+    """Return the median time of a run on the device, after some uncounted runs."""
     for _ in range(warm_ups):
         work()
     times = []
@@ -85,7 +85,7 @@ def copy_rate() -> float:
 
 
 def register_rate(dtype: str) -> float:
-    """Cells per second in registers only, without matrix units."""
+    """Cells per second of arithmetic in registers, without matrix units."""
     kind, work, lanes = REGISTER_KERNELS[dtype]
     tall = 4 if kind == "double" else 8  # as many warps as have their sums in registers
     kernel = cp.RawKernel(REGISTERS.format(type=kind, work=work, tall=tall), "registers")
@@ -122,7 +122,7 @@ def time_step(step: Lowered, repeats: int = 7) -> float:
 
 
 def time_run(prepared: gpu.DeviceRun, step: Lowered, repeats: int = 7, *, in_turn: bool = False) -> float:
-    """Seconds of the launches of one step on tables of its own, as the graph of a repeated sweep runs them.
+    """Seconds of the launches of one step on separate tables, as the graph of a repeated sweep runs them.
 
     With ``in_turn`` each launch of the graph waits for the launch before it.
     """

@@ -1,10 +1,9 @@
 """Small questions with ``gpus=1`` whose kernels are not compiled: ``python tests/bench/gpu_cold.py [KIND …]``.
 
-Each kind of question runs in processes of its own, with an empty cache of CuPy's. A line has the seconds of the answer
-by the clock: on the cores, with a cold GPU the first time and the second time, and with a GPU that compiled all kernels
-before. Loops of the cores are compiled, the GPU and its compiler are started, and all modules are imported, before the
-clock starts. A GPU must not be slower than
-the cores by more than 5% and 10 ms.
+Each kind of question runs in separate processes, with an empty cache of CuPy. A line has wall seconds of answers: on
+the cores, the first and the second time with uncompiled kernels (a cold GPU), and with compiled kernels (a warm GPU).
+Before the clock starts, the loops of the cores are compiled, the GPU and its compiler are started, and all modules are
+imported. A cold GPU must not be slower than the cores by more than 5% plus 10 ms.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ def _cases(gpus: int | None) -> Any:
 
 
 def _modules(_: int | None) -> None:
-    """Import what a question to a GPU imports once in a process."""
+    """Import the modules that a question to a GPU imports once in a process."""
     from bucketflow.pipeline.compiled import device_cases
     from bucketflow.pipeline.machine import device
     from bucketflow.tasks.rows import device_algebra
@@ -101,12 +100,12 @@ def _process(kind: str, device: str, **more: str) -> tuple[list[float], list[str
     return seconds, notes
 
 
-# every kernel seems to be compiled, so that the GPU is used and compiles all that it needs
+# every kernel counts as compiled, so that the GPU is used and compiles its kernels
 _FORCED: Final = {"BUCKETFLOW_BENCH_FORCED": "1"}
 
 
 def main() -> None:
-    """Measure the kinds that are named, or all."""
+    """Measure the named kinds of questions, or all kinds."""
     asked = tuple(sys.argv[1:])
     names = [name for name in KINDS if name != "modules" and (not asked or name.startswith(asked))]
     for kind in names:

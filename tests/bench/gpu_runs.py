@@ -79,7 +79,7 @@ KEPT_STATES = {"myciel5_4": 4}
 
 @dataclass(frozen=True)
 class Ceilings:
-    """Bytes and cells of each kind in a second; cells of joins, which matrix units cannot compute."""
+    """Bytes and cells in a second, of each kind; the cells are of joins that matrix units cannot compute."""
 
     copy: float
     cells: dict[str, float]

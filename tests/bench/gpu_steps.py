@@ -1,15 +1,17 @@
-"""Random steps on a GPU beside their floors: ``python tests/bench/gpu_steps.py [--count N] [--seed S] [--largest L]``.
+"""Random steps on a GPU beside lower bounds of their time: ``python tests/bench/gpu_steps.py [--count N] [--seed S]
+[--largest L]``.
 
-Steps are drawn by family: two to 64 inputs, domains of 2 to 44 states alone and mixed, axes of every input in an order
-of their own, inputs without most of the axes, and outputs whose innermost axis is short. The floor of a step is the
-larger of its cells over the arithmetic rate and its bytes over the copy rate, both measured in the same run. It counts
-one operation for each cell, and sums of products at the rate of matrix units, so a step of many inputs cannot reach it.
-The second floor of a step that is no product counts the operations of its best known join tree, without matrix units.
+Steps are drawn by family: two to 64 inputs, domains of 2 to 44 states alone and mixed, a separate order of axes for
+every input, inputs without most of the axes, and outputs with a short innermost axis. Each step has a floor, a lower
+bound of its time. The floor is the larger of two quotients: its cells over the arithmetic rate, and its bytes over the
+copy rate, both measured in the same run. It counts one operation for each cell, and sums of products at the rate of
+matrix units. A step of many inputs can therefore not reach it. If a step is no product, it has a second floor: the
+operations of its best known join tree, without matrix units.
 
-A line for each family says how many times its floors a step takes, in geometric mean and at most, and how many steps
-were predicted within a factor of two. Below are the slowest steps, by which passes they run, and their axes; with
-``--passes`` also what each pass takes, beside what its tables would take to be copied and what is predicted. A step
-runs as a graph; with ``--in-turn`` each of its passes waits for the pass before it. ``--plan`` needs no GPU.
+The line of a family states the ratio of measured time and floor, in geometric mean and at most, and the number of steps
+that were predicted within a factor of two. Below are the slowest steps with their passes and axes. ``--passes`` adds
+the time of each pass, the time of copying its tables, and its predicted time. A step runs as a graph. With
+``--in-turn``, each pass waits for the pass before it. ``--plan`` needs no GPU.
 """
 
 from __future__ import annotations
@@ -73,15 +75,16 @@ class Timed:
 
     @property
     def slower_than_tree(self) -> float:
-        """How many times the floor of the best known join tree it took."""
+        """Ratio of the measured time and the floor of the best known join tree."""
         return self.seconds / self.tree_floor
 
 
 def tree_operations(step: Lowered) -> int:
     """Return the operations of the best known join tree of a step.
 
-    A join of two tables is an operation for each cell of both together; the last join and the elimination are one. A
-    tree joins the pair with the smallest join first, or the pair whose join adds the fewest cells to its tables.
+    A join of two tables is one operation for each cell of the join. The last join and the elimination together count
+    once. Two trees are compared: one first joins the pair with the smallest join, the other joins the pair whose join
+    adds the fewest cells to its tables.
     """
     axes = as_axes(step.axes)
     scopes = [frozenset(i for i, a in enumerate(axes) if a.strides[t]) for t in range(len(step.input_cells))]
@@ -98,7 +101,7 @@ def tree_operations(step: Lowered) -> int:
             )
             left = [s for s in left if s not in (one, other)]
             both = one | other
-            total += cells(both) * (1 + (both in left))  # tables of one scope are joined, too
+            total += cells(both) * (1 + (both in left))  # tables of the same scope are joined too
             left = [*(s for s in left if s != both), both]
         return total
 

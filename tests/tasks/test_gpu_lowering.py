@@ -223,7 +223,7 @@ def run_brick(brick: Brick, tables: Sequence[np.ndarray], out: np.ndarray) -> No
 def emulate(
     step: DeviceStep, lowered: Lowered, tables: Sequence[np.ndarray], order: Sequence[int] | None = None
 ) -> np.ndarray:
-    """Run all passes of a step, in another order if given; what a pass writes to held nothing that is still needed."""
+    """Run all passes of a step in the given order; a pass never overwrites a table that a later pass reads."""
     workspace = np.full(step.workspace_cells, np.nan)
     shared = [workspace[place : place + n] for n, place in zip(step.temporaries, step.places, strict=True)]
     arrays = [*tables, *shared, np.full(lowered.out_cells, np.nan)]
@@ -271,7 +271,7 @@ def check(lowered: Lowered) -> DeviceStep:
     run_blocks(lowered.blocks, MIN_PLUS, tables, expected)
     step = device_step.__wrapped__(lowered)
     np.testing.assert_array_equal(emulate(step, lowered, tables), expected)
-    # passes that do not wait for each other may run at the same time, and therefore in any order
+    # passes that do not wait for each other may run concurrently, and therefore in any order
     if any(before != (k - 1,) for k, before in enumerate(step.waits) if k):
         for order in other_orders(step):
             np.testing.assert_array_equal(emulate(step, lowered, tables, order), expected)
@@ -279,7 +279,7 @@ def check(lowered: Lowered) -> DeviceStep:
 
 
 def other_orders(step: DeviceStep) -> Iterator[list[int]]:
-    """Yield orders in which each pass follows the passes that it waits for: by last passes first, and by chance."""
+    """Yield orders in which each pass follows the passes that it waits for: last passes first, and at random."""
     for rng in (None, random.Random(1)):
         waiting, order = list(range(len(step.passes))), list[int]()
         while waiting:
@@ -527,7 +527,7 @@ def test_independent_joins_run_concurrently() -> None:
 
 
 def test_passes_wait_for_memory_only_if_it_is_free_when_they_can_begin() -> None:
-    """The tables of a chain take turns. A table that is made late may lie where one of a short chain was."""
+    """The tables of a chain reuse memory. A late table may use the memory of a table of a short chain."""
     chain = device_step_of(2, [join_pass(k, k + 1, k + 2) for k in range(5)], [100] * 5, [1.0] * 5)
     assert chain.workspace_cells < 3 * 256
     assert all(k - 1 in before for k, before in enumerate(chain.waits) if k)

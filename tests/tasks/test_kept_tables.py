@@ -1,4 +1,4 @@
-"""When a table counts as unchanged, so that no step that reads it runs again."""
+"""A table that is a multiple of its old values counts as unchanged, and no step that reads it runs again."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from bucketflow.tasks.gpu.kernels import Launch, bound_launches
 
 
 class Capture:
-    """Streams and events that note which launches end before each launch begins, as the capture of a graph does."""
+    """Streams and events that record which launches must end before each launch, as the capture of a graph does."""
 
     def __init__(self) -> None:
         self.before: list[set[int]] = []

@@ -357,9 +357,10 @@ class EverySearch(Search):
 def _split(
     network: CostNetwork,
 ) -> tuple[int, list[NDArray[np.float64]], Pairs, list[tuple[tuple[int, ...], NDArray[np.float64]]], float]:
-    """Return a constant, a cost a value, tables of pairs (ascending) and the wider ones; none is negative.
+    """Split costs into a constant, a cost for each value, tables of pairs (ascending) and wider tables, all
+    non-negative.
 
-    The last number is the sum of the greatest costs of the tables of the network.
+    The last returned number is the sum of the greatest costs of all tables of the network.
     """
     constant, span = network.constant, 0.0
     unary = [np.zeros(d) for d in network.dims]

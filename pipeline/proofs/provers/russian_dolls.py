@@ -76,7 +76,7 @@ def separated(network: CostNetwork) -> tuple[list[Costs], list[CostTable], int] 
 
 
 def _greatest(parts: list[Costs]) -> float:
-    """Return the sum of the greatest finite magnitudes of some arrays."""
+    """Return the sum of the largest finite absolute values of some arrays."""
     sizes = np.array([len(part) for part in parts], np.intp)
     entries = np.abs(np.concatenate(parts))
     entries[entries == np.inf] = 0.0

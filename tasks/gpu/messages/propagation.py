@@ -151,13 +151,13 @@ class DeviceMessages:
 
 
 def propagation_kernels(law: str, group: int = 1) -> list[Kernel]:
-    """Return the kernels that answer cases with a law of values, such as ``sum_product``.
+    """Return the kernels that answer cases over a semiring.
 
     Parameters
     ----------
     law : str
     group : int
-        Cases that are computed together.
+        Number of cases that are computed together.
     """
     grouped = {"GROUPED": 1} if group > 1 else {}
     propagate = kernel("messages", law, "float64", "propagate", **grouped)

@@ -263,7 +263,7 @@ def least_exponents(packs: Sequence[TablePack]) -> list[int]:
         if len(pack.nodes) > 1:
             least.append(np.minimum.reduceat(_zeros_last(pack.values), pack.starts[:-1]))
         else:
-            # in blocks, so that numbers beside a large table take little
+            # in blocks, because the numbers for a whole large table would take much memory
             blocks = range(0, pack.values.size, BLOCK_CELLS)
             least.append(min([_zeros_last(pack.values[k : k + BLOCK_CELLS]).min(keepdims=True) for k in blocks]))
     positive = (np.concatenate(least) + _ONE).view(np.float64)

@@ -311,16 +311,16 @@ def whole_chunks(groups: Groups, chunk: int) -> bool:
 
 @dataclass(frozen=True)
 class ProductRates(Policy):
-    """What products cost.
+    """Rates that predict the seconds of products.
 
     Fitted to 89 launches of steps of seeds 7 to 13 and 100 to 135 on one H100 (``tests/bench/gpu_steps.py``): 95% take
-    between half and twice what they say.
+    between half and twice the predicted time.
 
     Parameters
     ----------
     launch_seconds : float
     bytes_per_second : float
-        Of tables that are moved once.
+        Bytes in a second of tables that are moved once.
     cells_of_words, cells_of_matrix_units : tuple of float, float
         Cells of tiles in a second, whether they are filled or not: of 2, 4 and 8 bytes, and of sums on matrix units.
     load_sector, store_sector : float

@@ -494,7 +494,9 @@ def test_what_does_not_fit_is_refused_with_both_numbers() -> None:
     names = [f"v{k}" for k in range(20)]
     functions = [((a, b), np.ones((40, 40), int)) for k, a in enumerate(names) for b in names[:k]]
     model = Model.build("cost", dict.fromkeys(names, 40), functions)
-    with pytest.raises(BucketflowError, match=r"a message of agent .* PB; .* are free: give --memory"):
+    with pytest.raises(
+        BucketflowError, match=r"a message of agent .* PB; .* are free: limit the bytes of a message with --memory"
+    ):
         dpop(model)
     with pytest.raises(BucketflowError, match=r"would send .* give a larger --memory"):
         dpop(model, memory="1kB")

@@ -1,6 +1,4 @@
-"""Easy optima: a short search answers before anything is reduced or planned; whatever it does not prove is answered
-as before.
-"""
+"""Easy optima: a short search answers before anything is reduced or planned; other optima are answered as before."""
 
 from __future__ import annotations
 
@@ -33,14 +31,14 @@ N = 9
 
 @contextmanager
 def short_searches(monkeypatch: pytest.MonkeyPatch, seconds: float) -> Iterator[None]:
-    """Let the loops be loaded, and a short search take this long."""
+    """Load the loops, and let a short search take this number of seconds."""
     with monkeypatch.context() as patch, impatient():
         patch.setattr(team, "LEAST_TURN_SECONDS", seconds)
         yield
 
 
 def places(seed: int) -> tuple[Model, np.ndarray[Any, Any]]:
-    """Nine things at nine places, each thing at one of its own: a clique of pairs, too large for a quick sweep."""
+    """An assignment of nine things to nine different places: a clique of pairs that is too large for a quick sweep."""
     costs = np.random.default_rng(seed).integers(0, 50, (N, N))
     differ = np.where(np.eye(N, dtype=bool), 10_000, 0)
     names = [f"v{i}" for i in range(N)]

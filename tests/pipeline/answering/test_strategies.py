@@ -370,7 +370,7 @@ def test_bounds_have_a_part_of_a_sweep_that_seemed_quick_and_is_not(plan: float,
 
 
 def test_a_turn_before_a_planned_sweep_sweeps_nothing() -> None:
-    """Bounds that are not reached by preparation are left to the sweep that is planned already."""
+    """If preparation does not prove the optimum, the planned sweep answers."""
     request = QueryRequest(question_of(bucketflow.load("satellite"), "optimum"), Options())
     sweep = SweepEngine(request)
     sweep.plan()

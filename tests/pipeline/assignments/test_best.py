@@ -67,7 +67,7 @@ def test_large_joins_of_a_list_are_in_order_each_once(model: Model, m: int) -> N
 
 
 def test_the_first_choice_of_a_large_join_is_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every assignment reads the join at the root, which nothing is chosen before."""
+    """Every assignment reads the join at the root, because no variable is chosen before the root."""
     swept: list[int] = []
     original = best_states.minimised
 

@@ -98,7 +98,7 @@ def test_what_the_host_draws_though_a_device_was_asked_for(monkeypatch: pytest.M
 
     with device(monkeypatch) as there:
         assert "because this takes less time than starting" in why(10)
-        with drawn_there(rows_a_draw=2):  # 500 draws need few of the rows of the largest tables
+        with drawn_there(rows_a_draw=2):  # 500 draws read few rows of the largest tables
             assert "making the tables for a device" in why()
             assert not [note for note in sample(model, 20_000, gpus=1).notes if HERE in note]
         with drawn_there():

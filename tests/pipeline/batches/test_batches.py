@@ -185,7 +185,9 @@ def ring(states: int, variables: int = 12) -> Model:
 def test_cases_are_answered_together_where_steps_cost_more_than_cells(
     states: int, count: int, together: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Many cases of small tables share the cost of steps; few cases of large tables run their own messages only."""
+    """Many cases of small tables share the cost of steps; few cases of large tables compute only their changed
+    messages.
+    """
     blocks = []
     original = case_run.run_block
 

@@ -244,9 +244,9 @@ def test_long_rows_share_a_compiled_model_where_that_takes_less_than_a_sweep_for
         price = pricing.shared_price(few, Options())
         assert price is not None
         assert price.kind == "compiled"
-        with device(monkeypatch):  # which would be planned for each row
+        with device(monkeypatch):  # a sweep would be planned for each row
             assert pricing.shared_price(few, Options(gpus=1)) == price
-        # the loss of a row that is stopped is at most its time
+        # a stopped row loses at most its own time
         assert pricing.shared_price(few, Options(), price.seconds) is None
         assert pricing.shared_price(few[:4], Options(), 4 * price.seconds) is not None
         assert pricing.shared_price(decided, Options()) is None

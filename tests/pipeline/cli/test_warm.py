@@ -149,7 +149,9 @@ def test_nothing_is_compiled_ahead_where_code_cannot_be_kept(tmp_path: Path, mon
 
 @pytest.mark.parametrize("usable", [True, False])
 def test_kernels_that_no_model_decides_are_compiled_ahead(usable: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Afterwards, compiled models, draws, decoding and joins of rows with keys of one word find their kernels."""
+    """After the command, compiled models, draws, decoding and joins of sparse tables with keys of one word find their
+    kernels.
+    """
     compiled: list[Kernel] = []
 
     def count_gpus(_: str) -> int:

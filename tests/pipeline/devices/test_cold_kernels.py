@@ -1,4 +1,4 @@
-"""Kernels that are not compiled: what the cores end sooner runs there, and the device gets what takes them longer."""
+"""Uncompiled kernels: the cores do work that they end before compiling ends, and the device does longer work."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def seconds(there: StandIn, monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 def ran_there(stand_in: StandIn) -> list[int]:
-    """Count the steps that run on the device from here on."""
+    """Count the steps that run on the device from now on."""
     steps: list[int] = []
     stand_in.on_step = lambda: steps.append(1)
     return steps
@@ -117,7 +117,7 @@ def test_each_second_on_the_cores_counts_once(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_no_more_kernels_are_looked_at_than_the_decision_needs(seconds: list[float]) -> None:
-    """Finding the kernels of a step takes longer than a small step."""
+    """Finding the kernels of a step takes longer than a small step itself."""
     looked_at: list[int] = []
 
     def many() -> Iterator[Kernel]:
@@ -167,7 +167,7 @@ def test_small_mini_buckets_do_not_compile(
 
 @pytest.mark.parametrize("query", ["optimum", "partition"])
 def test_small_joins_of_mini_buckets_stay_on_the_cores(query: str, there: StandIn, seconds: list[float]) -> None:
-    """Though kernels are compiled: copying tables and reading messages takes longer than joining 16,384 cells."""
+    """The kernels are compiled, but copying tables and reading messages takes longer than joining 16,384 cells."""
     model = grid(6, 6, 4, "cost" if query == "optimum" else "markov")
     steps = ran_there(there)
     found = bucketflow.bound(model, query, z=7, gpus=1)
@@ -192,7 +192,7 @@ def test_agents_whose_joins_are_small_do_not_compile(z: int | None, there: Stand
 
 
 def test_agents_that_are_tasks_of_devices_use_them(there: StandIn, seconds: list[float]) -> None:
-    """Each GPU has a process of its own, whose kernels are not known here."""
+    """Each GPU has a separate process, whose kernels this process does not know."""
     seconds[0] = 1e3
     resources = Resources(Options(gpus=1, tasks="steps"))
     planned = plan_dcop(with_agents(grid(6, 6, 4)), AgentOptions(), math.inf)
@@ -231,7 +231,7 @@ def test_few_draws_do_not_compile(there: StandIn, seconds: list[float], monkeypa
 
 @pytest.fixture
 def messages(there: StandIn, seconds: list[float], monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The questions that the stand-in of a propagation answers, by their kinds."""
+    """The kinds of questions that the stand-in of a propagation answers."""
     answered: list[str] = []
 
     class Messages(InterpretedMessages):

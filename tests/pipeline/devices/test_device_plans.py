@@ -247,7 +247,7 @@ def test_slices_of_several_devices_sweep_what_they_share_once() -> None:
 
 
 def test_slices_that_repeat_much_are_searched_longer(monkeypatch: pytest.MonkeyPatch, in_force: InForce) -> None:
-    """The first slices are found in a tenth of their time, and repeat half of their work."""
+    """The first slices are planned in a tenth of their time; half of their work is repeated."""
     monkeypatch.setattr(device, "LEAST_ON_DEVICE", 0.0)
     rng = np.random.default_rng(9)
     scopes = sorted({tuple(sorted(rng.choice(110, 2, replace=False).tolist())) for _ in range(300)})

@@ -118,14 +118,14 @@ def test_reading_is_subtracted_from_the_time(tmp_path: Path, monkeypatch: pytest
 
 
 def test_what_was_read_is_not_searched_for_cycles(tmp_path: Path) -> None:
-    """Otherwise the first allocation after reading would search all objects of a file that may have millions."""
+    """Otherwise the first allocation after reading would search all objects of the file, possibly millions."""
     path = tmp_path / "a.cnf"
     path.write_text("p cnf 9 2000\n" + "1 -9 0\n5 0\n" * 1000)
     code = (
         "import gc; from bucketflow.pipeline.formats.read import load\n"
         "gc.collect(); gc.callbacks.append(lambda phase, _: print(phase))\n"
         f"assert len(load({str(path)!r}).functions) == 2000\n"
-        # objects that a program keeps from searches stay so
+        # objects that a program excludes from searches stay excluded
         "gc.callbacks.clear(); gc.freeze(); count = gc.get_freeze_count()\n"
         f"model = load({str(path)!r}); assert gc.get_freeze_count() == count"
     )

@@ -83,7 +83,7 @@ def test_an_account_allows_a_share_of_the_run_or_a_little():
 
 
 def rounds_of(rounds: SearchRounds, runs: Sequence[float]) -> list[float]:
-    """The seconds of the rounds of a search whose best trees are predicted to run for these seconds."""
+    """Return the seconds of the rounds of a search, given the predicted run of its best tree after each round."""
     found: list[float] = []
     for run in runs:
         found.append(rounds.next_seconds(sum(found), run))
@@ -93,7 +93,7 @@ def rounds_of(rounds: SearchRounds, runs: Sequence[float]) -> list[float]:
 def test_a_search_ends_when_its_best_tree_runs_soon() -> None:
     """The first tree would run for an hour, the next one for a tenth of a second."""
     assert rounds_of(SearchRounds(LEAST_SEARCH, 8.0), [3600.0, 0.1]) == [LEAST_SEARCH, 0.0]
-    # the first round is searched however short the run is
+    # the first round runs for short runs too
     assert rounds_of(SearchRounds(LEAST_SEARCH, 8.0), [1e-3, 1e-3]) == [LEAST_SEARCH, 0.0]
 
 
@@ -105,17 +105,17 @@ def test_rounds_double_up_to_a_share_of_the_run() -> None:
 
 
 def test_a_round_that_is_not_expected_to_gain_its_time_is_not_searched() -> None:
-    """Rounds gain nothing: the last one takes no more than the gain that chance may have hidden."""
+    """No round gains anything: the last round takes at most the gain that chance may have hidden."""
     run, several = 8.0, [8.0] * 9
     found = rounds_of(SearchRounds(LEAST_SEARCH, 8.0), several)
     assert 0.0 < sum(found) < 0.5 * SHARE * run
-    # rounds that gain a tenth each are followed by more
+    # rounds that gain a tenth each are followed by another round
     assert sum(rounds_of(SearchRounds(LEAST_SEARCH, 8.0), [run * 0.9**i for i in range(9)])) > sum(found)
 
 
 def test_a_requested_time_is_used_whatever_the_run() -> None:
     assert sum(rounds_of(SearchRounds(1.0, 1.0), [1e-3] * 9)) == pytest.approx(1.0)
-    # trees that were requested are searched for at least so long, and for a share of a longer run
+    # requested trees are searched for at least this time, and for a fraction of a longer run
     assert sum(rounds_of(SearchRounds(0.5, 8.0), [1e-3] * 9)) == pytest.approx(0.5)
     assert sum(rounds_of(SearchRounds(0.5, 8.0), [60.0] * 9)) > 1.0
 
@@ -123,7 +123,7 @@ def test_a_requested_time_is_used_whatever_the_run() -> None:
 @pytest.mark.skipif(not DATA.exists(), reason="the benchmark instances are not here")
 @pytest.mark.parametrize("both", [False, True])
 def test_short_runs_are_planned_for_one_round(both: bool) -> None:
-    """One round finds a tree several times faster, and no second one is searched, as the run is then short."""
+    """The first round finds a tree that is several times faster. The run is then short, so no second round follows."""
     network = reduce_model(load(DATA / "uai" / "uai2008_linkage" / "pedigree20.erg.gz"), "partition", {})
     search = TreeSearch(network.dims, network.scopes)
     find = tree_for_both_ways if both else TreeSearch.cheapest

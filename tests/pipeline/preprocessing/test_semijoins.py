@@ -245,7 +245,7 @@ def test_what_is_remembered_goes_with_its_model(model: Model) -> None:
 def test_only_functions_of_costs_that_may_exclude_a_state_are_looked_at(
     monkeypatch: pytest.MonkeyPatch, evidence: dict[int, int]
 ) -> None:
-    """Functions whose entries allow every state are read once a state of their variables is excluded, not before."""
+    """Functions that allow every state are read only after a state of their variables is excluded."""
     differ = np.where(np.eye(3, dtype=bool), 9, 0)
     functions = [Function((v, v + 1), differ.copy()) for v in range(3)]
     model = Model("cost", tuple("abcd"), (3, 3, 3, 3), (None,) * 4, tuple(functions), top=9)
