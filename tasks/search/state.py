@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..steps.number_limits import EXACT_INTEGER, FAR_INTEGER
+from ..steps.streaming import BLOCK_CELLS
 
 Array = NDArray[Any]
 
@@ -83,7 +84,7 @@ class _Layout:
 
     def table(self, costs: Array) -> int:
         """Add a table; return where it begins."""
-        self.tables.append(costs.reshape(-1))
+        self.tables.append(costs)
         self.n_entries += costs.size
         return self.n_entries - costs.size
 
@@ -95,7 +96,18 @@ class _Layout:
     @property
     def entries(self) -> Array:
         """The entries of all tables, one table after another."""
-        return integers(np.concatenate(self.tables)) if self.tables else np.zeros(1, dtype=np.int64)
+        entries = np.zeros(max(self.n_entries, 1), dtype=np.int64)
+        begin, some, cells = 0, list[Array](), 0
+        for table in self.tables:
+            # small tables are converted together, and temporaries are never much larger than the largest table
+            if cells and cells + table.size > BLOCK_CELLS:
+                entries[begin : begin + cells] = integers(np.concatenate(some, axis=None))
+                begin, some, cells = begin + cells, [], 0
+            some.append(table)
+            cells += table.size
+        if cells:
+            entries[begin:] = integers(np.concatenate(some, axis=None))
+        return entries
 
 
 def _records(rows: Iterable[Sequence[int]], size: int) -> Array:
