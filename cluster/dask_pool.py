@@ -127,7 +127,7 @@ class Watch:
     def __init__(self, slots: Callable[[], dict[str, int]]):
         self._slots = slots
         self._deserted: float | None = None
-        # Called at every glance.
+        # Called whenever the run checks its tasks.
         self.glance: Callable[[], None] = lambda: None
 
     def ended(self, future: Any) -> Any:
@@ -414,8 +414,8 @@ class DaskPool:
 class TaskBatch:
     """Tasks that are sent to the scheduler as one graph, at less than two thirds of the CPU time of single messages.
 
-    Of tasks that may start, the one that was added first does, as this order bounds the memory of a sweep. Dask's own
-    order held up to 1.27 times as much.
+    Among the tasks that can start, the task that was added first starts, because this order bounds the memory of a
+    sweep. Dask's own order held up to 1.27 times as much.
 
     Parameters
     ----------

@@ -1,12 +1,12 @@
-"""The best assignments in order: best-first search over the stored tables of an optimum's sweep, whose bounds are
-exact.
+"""The best assignments in order: best-first search (A*) with exact bounds, from the stored tables of a sweep.
 
-The tables give the exact value of the best completion of a partial assignment, so that A* expands only partial
-assignments that it needs (Flerova, Marinescu and Dechter, JAIR 2016, "Searching for the M best solutions in graphical
-models"). Each assignment generates others that agree with it down to some step and take the next best state there
-(Lawler 1972). No assignment is generated twice.
+The tables give the exact value of the best completion of a partial assignment. A* therefore expands only partial
+assignments of the listed assignments (Flerova, Marinescu and Dechter, JAIR 2016, "Searching for the M best solutions in
+graphical models"). Each listed assignment generates further assignments: they agree with it down to some step, and take
+the next best state there (Lawler 1972). No assignment is generated twice.
 
-Diverse assignments follow another rule: each is the best that differs in many variables from all before it.
+Diverse assignments follow another rule: each assignment is the best that differs in enough variables from all earlier
+assignments.
 """
 
 from __future__ import annotations

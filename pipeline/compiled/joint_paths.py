@@ -1,10 +1,10 @@
 """Joints of variables that no table of a plan contains together, computed along the paths between them. Pure.
 
-A posterior of a variable is a tree of steps, in which each other variable is summed out once. If a step keeps the axis
-of such a variable, and all later steps keep it too, the last table is the joint of both variables (Koller and Friedman
-2009, section 10.3.3.2). Only the steps on the path between the variables change, and each gets one more axis. The
-messages beside the path serve all joints. Targets of one plan would meet in one clique instead, which has an axis for
-each of them.
+The posterior of a variable is computed by a tree of steps, and one step sums out each other variable. If this step and
+all later steps keep the axis of another variable, the last table is the joint of both variables (Koller and Friedman
+2009, section 10.3.3.2). Only the steps on the path between the variables change, and each gets one more axis. All
+joints share the messages beside their paths. If the joints were targets of one plan, several variables would share a
+clique, which has an axis for each of them.
 
 >>> from bucketflow.pipeline.plans.planner import Planner
 >>> from bucketflow.pipeline.plans.problem import Problem
@@ -43,7 +43,7 @@ class Joint(NamedTuple):
     axes : tuple of int
         Variables of the last table. Variables of other trees of the forest, which are independent, are missing.
     read : tuple of int
-        Tables of the plan that the steps need; without steps, the last table.
+        Tables of the plan that the steps read. Without steps, the last table.
     freed : tuple of tuple of int
         For each step, the tables that no later step needs.
     nbytes : int

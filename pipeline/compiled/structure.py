@@ -114,7 +114,7 @@ def far_pairs_fit(skeleton: Skeleton, memory_bytes: int) -> bool:
 def without_far_pairs(model: Model, asked: BeliefRequest) -> BeliefRequest:
     """Leave out the pairs of variables that no function contains together.
 
-    In a plan, each of these pairs would enlarge cliques that the other pairs enlarge too.
+    A plan with all these pairs would have large cliques, because several pairs enlarge the same clique.
     """
     far = {leaf.scope for leaf in network_of(model, asked).leaves if not leaf.functions}
     if not far:

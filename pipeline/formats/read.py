@@ -205,8 +205,7 @@ def load_any(path: str | os.PathLike[str], memory: int | None = None, *, check: 
 
 @contextmanager
 def _no_search_for_cycles() -> Iterator[None]:
-    """Read without Python's search for cycles: readers build no cycles, and with a million clauses it takes half the
-    time.
+    """Read without Python's search for cycles: it takes half the time of large files, and readers build no cycles.
 
     After the first read of a process, all objects move to the oldest generation. Otherwise the next searches would move
     them after examining each object. Later reads move nothing. Each move also resets the counts that start searches, so

@@ -1,9 +1,9 @@
 """Marginal MAP by AND/OR search: find the states with the least loss against the bound of mini-buckets.
 
 The value of an assignment is the bound minus the losses of its states. The messages of the mini-buckets give the loss
-of each state of a maximised variable, given the states that its tables read. A split sum has a loss too. It is computed
-once all variables that the sum reads are assigned, because the sum is then computed exactly (Marinescu, Lee, Dechter
-and Ihler, AND/OR search for marginal MAP, JAIR 2018). ``tasks/search/loss_tree.py`` has the compiled search.
+of each state of a maximised variable, given the states that its tables read. A split sum has a loss too. This loss is
+known once all variables that the sum reads are assigned. The sum is then computed exactly (Marinescu, Lee, Dechter and
+Ihler, AND/OR search for marginal MAP, JAIR 2018). ``tasks/search/loss_tree.py`` has the compiled search.
 """
 
 from __future__ import annotations

@@ -32,11 +32,11 @@ def tree_for_both_ways(search: TreeSearch, effort: PlanningBudget | None = None,
     """Choose the tree that is cheapest in both directions.
 
     Merged steps save a forward sweep from writing a table, but are expensive on the way back: every input needs the
-    whole join again. Trees are therefore compared unchanged, with all joins pairwise, and with steps of many inputs
-    split where no table becomes larger. A tree that is hopeless in one direction is returned unchanged.
+    whole join again. Trees are therefore compared in three forms: unchanged, with pairwise joins, and with steps of
+    many inputs split if no table becomes larger. A tree that is hopeless in one direction is returned unchanged.
 
-    The search begins if the propagation of the first tree is not short. It goes on as :class:`.effort.SearchRounds`
-    allows for a run of both sweeps.
+    The search begins if the propagation of the first tree is not short. :class:`.effort.SearchRounds` decides when it
+    ends, for a run of both sweeps.
 
     Parameters
     ----------

@@ -30,8 +30,8 @@ class TilingPolicy(Policy):
     brick_least_cells : int
         Cells of a join from which bricks pay if streaming would need earlier joins; otherwise four times this number.
     brick_join_least_cells : int
-        The same threshold for joins before a step, which are otherwise made by launches of buckets, and for the
-        remainder of a step of which a part was summed first.
+        The same threshold for joins before a step, which otherwise use launches of buckets. It also holds for the
+        remainder of a step after a part was summed.
     product_searched_cells : int
         Cells of a product from which other orders of its tables are tried.
     product_reorder_ratio : int
@@ -42,8 +42,8 @@ class TilingPolicy(Policy):
     product_poor_ratio : float
         Bricks are tried instead of a product that is predicted to take this many times its arithmetic and its bytes.
     brick_compared_cells : int
-        Cells of a join from which several bricks are compared, also those that begin with lines of inputs, or with
-        longer ones of the output.
+        Cells of a join from which several bricks are compared, including bricks that begin with lines of inputs or with
+        longer lines of the output.
     brick_least_output_cells : int
         Smaller outputs are left to launches that keep them in shared memory, or are added up from partial sums.
     streamed_join_cells : int
