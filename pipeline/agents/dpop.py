@@ -208,8 +208,8 @@ def dpop(
 def _why_cores(planned: Planned, resources: Resources) -> str:
     """Return the preparation of a device that takes longer than the whole run on the cores; "" if the device is used.
 
-    Agents that are tasks of GPU workers always use the device, because each worker compiles its own kernels. Bounded
-    agents use it too, because they may send their messages often.
+    The kernels do not count for agents that are tasks of GPU workers, because each worker compiles its own kernels.
+    Bounded agents always use the device, because they may send their messages often.
     """
     sleeps = resources.device_sleeps
     if resources.asked.gpus is None or planned.bounded or planned.table_bytes > resources.host_bytes:

@@ -91,7 +91,7 @@ class SearchedRanking:
     arithmetic : CostOptimum or EnergyOptimum
         The arithmetic of the network.
     fixed : int or float
-        Value of the functions without variables.
+        Value of the functions that are constant under the evidence.
     optimum : tuple of int
         Local states of an optimal assignment.
     most : int or None
@@ -151,7 +151,7 @@ class SearchedRanking:
         return self._found[0][0] if self._found else None
 
     def worth(self, states: States) -> Any:
-        """Return the exact value of an assignment without the settled functions; None if it is forbidden."""
+        """Return the exact value of an assignment without the constant functions; None if it is forbidden."""
         if self.units.exact:
             total = self.costs.total(states)
             return int(total) if total < math.inf else None

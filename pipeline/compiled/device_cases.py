@@ -93,7 +93,7 @@ class CaseProgram:
 
     @property
     def most_cases(self) -> int:
-        """Cases at once."""
+        """Maximum number of cases that are answered together."""
         policy = CompiledPolicy.current()
         program = self.program
         enough = max(policy.device_bytes, program.records.fixed_bytes + program.case_bytes * program.records.group)

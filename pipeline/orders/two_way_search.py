@@ -24,7 +24,7 @@ _PAIRS_SECONDS: Final = 1.2e-4
 _BOTH_WAYS_NEAR: Final = 1.5
 # Seconds of search for each cell of requested trees of buckets or cliques, which only further orders improve.
 _ASKED_CELL_SECONDS: Final = 2e-8
-# Minimum seconds of this search, up to this limit. A share of the propagation may exceed it.
+# Upper limit of the minimum seconds of this search. A long propagation is searched for longer.
 _LONGEST_RESTARTS_SECONDS: Final = 1.0
 
 

@@ -29,7 +29,7 @@ class SweepPolicy(Policy):
     least_walk_seconds : float
         Draws that one core makes in less time stay on the host, because their tables are built there.
     tries_a_draw : int
-        If the expected number of draws for one allowed draw exceeds this, the request is refused.
+        If more draws than this are made for each allowed draw, the request is refused.
     sliced_cells : int
         Maximum cells of leaf tables that are cut into all slices together. Copying larger tables takes longer than the
         Python code, and their places would take more memory than the tables.
