@@ -123,8 +123,9 @@ class InformedState(CompiledState):
     def joint(self, variables: Sequence[str]) -> LabeledArray:
         """Return the joint posterior of some variables, with an axis for each in this order.
 
-        A joint that was compiled in, see :func:`bucketflow.compile`, is read from the messages: one propagation serves
-        all these joints. Each state of other joints needs a case of its own.
+        A joint is computed from the current messages, along the path between its variables. On a GPU, or if the tables
+        of the path do not fit in memory, only joints that were compiled in (see :func:`bucketflow.compile`) are read
+        from the messages. Other joints then need a case for each joint state of all but one variable.
 
         Parameters
         ----------
@@ -135,7 +136,7 @@ class InformedState(CompiledState):
         ModelError
             If a name is unknown or comes twice, or the findings are impossible.
         BudgetError
-            If it has more states than :class:`.CompiledPolicy` allows.
+            If it was not compiled in, and has more states than :class:`.CompiledPolicy` allows.
         """
         return labelled(self.model, variables, self._joint(variables))
 
@@ -144,7 +145,8 @@ class InformedState(CompiledState):
         variables = self._variables(names)
         if not variables:
             return np.ones(())
-        self._check_states(variables)
+        if sorted(variables) not in map(sorted, self.skeleton.asked.joints):
+            self._check_states(variables)
         found = self._joint_here(tuple(variables), self.findings)
         if found is not None:
             return found

@@ -145,6 +145,18 @@ def test_what_does_not_fit_is_refused() -> None:
         compiled.joint(["Storm", "Season"])
 
 
+@pytest.mark.parametrize("names", [["Storm", "Season"], ["Vibration", "Season"], ["Flow", "Season", "Storm"]])
+def test_joints_that_were_compiled_in_may_have_any_number_of_states(names: list[str]) -> None:
+    model = bucketflow.load("diagnosis")
+    compiled = bucketflow.compile(model, joint=[names])
+    expected = compiled.joint(names)
+    with CompiledPolicy.using(joint_states=5):
+        assert (compiled.joint(names) == expected).all()
+        assert compiled.joint(names[::-1]).shape == expected.shape[::-1]
+        with pytest.raises(BudgetError, match="states, allowed 5"):
+            compiled.joint(["Storm", "Flow"])
+
+
 def run(*arguments: str) -> tuple[int, str, str]:
     found = CliRunner().invoke(main, ["marginals", *arguments])
     return found.exit_code, found.stdout, found.stderr
