@@ -19,7 +19,7 @@ from ..gpu.arrays import is_device
 from ..steps.light_dataclass import dataclass
 from ..steps.number_limits import SAME_SHARE
 from ..steps.ordered_sum import ordered_sum
-from ..steps.row_order import MERGED_CELLS
+from ..steps.row_order import MERGED_CELLS, SMALL_SHARE
 from ..steps.row_policy import RowPolicy
 from ..steps.semiring import Semiring
 from ..steps.step import Step
@@ -163,13 +163,14 @@ class Representation:
         """Multiply small arrays of the host with each other: a join reads every input for each of its rows."""
         groups: list[tuple[Keys, list[Dense]]] = []
         others: list[Table] = []
+        most = max(MERGED_CELLS, max(map(len, tables)) // SMALL_SHARE)
         for table in sorted(tables, key=len, reverse=True):
-            if not isinstance(table, Dense) or len(table) > MERGED_CELLS or is_device(table.values):
+            if not isinstance(table, Dense) or len(table) > most or is_device(table.values):
                 others.append(table)
                 continue
             for i, (keys, members) in enumerate(groups):
                 both = self.keys(tuple(dict.fromkeys((*keys.variables, *table.keys.variables))))
-                if prod(both.dims) <= MERGED_CELLS:
+                if prod(both.dims) <= most:
                     groups[i] = both, [*members, table]
                     break
             else:

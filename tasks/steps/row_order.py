@@ -38,8 +38,9 @@ _LINE_CELLS, _CACHED_LINES = 8, 1 << 13
 """Additional nanoseconds if every cell needs a cache line that is evicted before its other cells are read: from the
 next level of the cache, and from memory if the table has at least this many cells."""
 
-_TURN_SHARE: Final = 16
-"""Minimum ratio of the cells of the step and of the output from which the output is reordered after the loops."""
+SMALL_SHARE: Final = 16
+"""A table with at most one in this many cells of another table costs little beside it: an output that is put in order
+after the loops, or a join of small inputs before them."""
 
 _SHORTEST_ROW: Final = 8
 
@@ -99,7 +100,7 @@ def _turned(axes: Axes, largest: int) -> tuple[Axes | None, OutputTurn | None]:
     first, mine = axes.eliminated, axes.strides[largest]
     kept = range(first, len(axes.sizes))
     order = sorted(kept, key=lambda axis: -mine[axis] if mine[axis] else -math.inf)
-    if order == [*kept] or size_of(axes, kept) * _TURN_SHARE > axes.cells:
+    if order == [*kept] or size_of(axes, kept) * SMALL_SHARE > axes.cells:
         return None, None
     sizes = [axes.sizes[axis] for axis in order]
     places = [*range(first), *order]

@@ -12,8 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bucketflow.tasks.rows import joins
+from bucketflow.tasks.rows.algebra import Representation
 from bucketflow.tasks.rows.joins import joined_reduced, semijoin
 from bucketflow.tasks.rows.keys import Keys
+from bucketflow.tasks.rows.memory_account import MemoryAccount
 from bucketflow.tasks.rows.ordering import (
     TooManyRowsError,
     gathered,
@@ -316,3 +318,17 @@ def test_rows_that_only_meet_arrays_are_sorted_once(monkeypatch: pytest.MonkeyPa
     found = joined_reduced(inputs, [3, 1, 0], semiring)
     assert found.words.tolist() == wanted.words.tolist()
     assert found.values.tolist() == wanted.values.tolist()
+
+
+@pytest.mark.parametrize(("rows", "left"), [(1 << 10, 3), (1 << 18, 2)])
+def test_the_more_rows_a_join_has_the_larger_arrays_are_multiplied_before_it(rows: int, left: int) -> None:
+    """A join reads each of its inputs for each row; their product has few cells beside many rows."""
+    sizes = (4,) * 10
+    choice = Representation(SUM_PRODUCT, sizes, MemoryAccount(1 << 30))
+    relation = Relation(choice.keys(range(10)), np.arange(rows, dtype=np.uint64).reshape(-1, 1), np.ones(rows))
+    arrays = [Dense(choice.keys(range(k, k + 6)), np.full(1 << 12, 2.0 + k)) for k in (0, 1)]
+    found = choice.fewer([relation, *arrays])
+    assert len(found) == left
+    if left == 2:
+        assert isinstance(found[1], Dense)
+        np.testing.assert_array_equal(found[1].values, np.full(1 << 14, 6.0))
