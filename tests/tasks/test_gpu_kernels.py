@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 import shutil
 import sys
 import threading
@@ -17,11 +18,13 @@ import numpy as np
 import pytest
 
 from bucketflow.tasks.gpu import arrays as device_arrays
+from bucketflow.tasks.gpu import decoding
 from bucketflow.tasks.gpu import gather as gpu_gather
 from bucketflow.tasks.gpu import kernels as gpu_kernels
 from bucketflow.tasks.gpu import launch as gpu
 from bucketflow.tasks.gpu.memory import LongStepError
 from bucketflow.tasks.gpu.messages.propagation import propagation_kernels
+from bucketflow.tasks.gpu.tiling import buckets, product_tiles, streams
 from bucketflow.tasks.gpu.tiling.device_lowering import device_step
 from bucketflow.tasks.rows.device_algebra import DeviceChoice
 from bucketflow.tasks.rows.memory_account import MemoryAccount
@@ -170,6 +173,41 @@ def test_before_cupy_is_loaded_kernels_are_known(monkeypatch: pytest.MonkeyPatch
 def test_every_source_has_its_seconds() -> None:
     folder = Path(gpu_kernels.__file__).parent / "cuda"
     assert {path.stem for path in folder.glob("*.cu")} == set(gpu_kernels._COMPILE_SECONDS)
+
+
+# Numbers that records and launches share with kernels. Only a GPU would show that they differ.
+SHARED = {
+    "brick": {"THREADS": streams.THREADS},
+    "bucket": {
+        "AXES": buckets.AXES,
+        "TABLES": buckets.TABLES,
+        "ENTRIES": buckets.ENTRIES,
+        "GROUPS": buckets.GROUPS,
+        "STATES": buckets.STATES,
+        "TURNS": buckets.TURNS,
+        "THREADS": streams.THREADS,
+    },
+    "decode": {"THREADS": streams.THREADS, "LINES": decoding._SHARED_LINES},
+    "gather": {"AXES": streams.AXES, "THREADS": streams.THREADS},
+    "join": {
+        "AXES": buckets.ALL_JOIN_AXES,
+        "TABLES": buckets.TABLES,
+        "ENTRIES": buckets.ENTRIES,
+        "JOINS": buckets.JOINS,
+        "THREADS": streams.THREADS,
+    },
+    "product": {"AXES": streams.AXES, "PAD": product_tiles.PAD, "SPAN": product_tiles.SPAN},
+    "reorder": {"AXES": streams.AXES, "THREADS": streams.THREADS},
+    "rows": {"THREADS": streams.THREADS},
+    "stream": {"AXES": streams.AXES, "THREADS": streams.THREADS, "DEEP": streams.DEEP_STATES},
+}
+
+
+@pytest.mark.parametrize("source", SHARED)
+def test_numbers_are_those_of_the_kernels(source: str) -> None:
+    text = (Path(gpu_kernels.__file__).parent / "cuda" / f"{source}.cu").read_text()
+    found = {name: int(number) for name, number in re.findall(r"constexpr int (\w+) = (\d+);", text)}
+    assert {name: found[name] for name in SHARED[source]} == SHARED[source]
 
 
 def test_a_step_of_too_many_parts_is_refused(driver: Driver) -> None:
