@@ -87,7 +87,7 @@ class SlicedTables:
 
     def at(self, states: Mapping[int, int]) -> dict[int, Any]:
         """Return the tables of a slice, flat."""
-        if self._taken == 1:  # there are more slices than this one
+        if self._taken == 4:  # finding the places takes at least as long as taking these slices one by one
             self._find_places()
         self._taken += 1
         found = {n: restrict(self._tables[n], self._axes[n], self._sizes, states) for n in self._others}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -30,7 +31,7 @@ def test_each_is_that_of_its_table(drawn: Any, seed: int, small: int, together: 
     tables, axes, sizes, variables = drawn
     with SweepPolicy.using(sliced_cells=small, sliced_together=together):
         slices, rng = SlicedTables(tables, axes, sizes, variables), np.random.default_rng(seed)
-        for _ in range(5):
+        for _ in range(8):
             states = {v: int(rng.integers(sizes[v])) for v in variables}
             found = slices.at(states)
             assert found.keys() == tables.keys()
@@ -55,7 +56,21 @@ def test_places_are_found_for_some_cells_however_many_tables_there_are() -> None
     def taken(together: int) -> int:
         with SweepPolicy.using(sliced_together=together):
             slices = SlicedTables(tables, axes, [2, *[8] * 3002], (0,))
-            slices.at({0: 0})
+            for _ in range(4):
+                slices.at({0: 0})
             return traced(lambda: slices.at({0: 1}), within=np.inf)[0]  # places are found once
 
     assert taken(1 << 14) < taken(1 << 30) / 2
+
+
+def test_few_slices_are_taken_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To find all places takes longer than to take the tables of a few slices."""
+    found: list[int] = []
+    monkeypatch.setattr(SlicedTables, "_find_places", lambda _: found.append(1))
+    slices = SlicedTables({k: np.arange(6.0) for k in range(9)}, dict.fromkeys(range(9), (0, 1)), [2, 3], (0,))
+    for k in range(4):
+        np.testing.assert_array_equal(slices.at({0: k % 2})[8], np.arange(3.0) + 3 * (k % 2))
+    assert not found
+    slices.at({0: 0})
+    slices.at({0: 1})
+    assert found == [1]
