@@ -6,11 +6,11 @@ Plain tables are built from the numbers of the whole file: functions of one arit
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import field, replace
 from itertools import chain, pairwise, product
 from math import prod
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,13 +19,12 @@ from ...tasks.steps.light_dataclass import dataclass
 from ...tasks.steps.number_limits import CELL_BYTES, LARGEST_INT32
 from ..errors import BudgetError, FormatError, ModelError, printable, shorten
 from ..models.checks import fitting
-from ..models.function import FEW, FORBIDDEN, Function, greatest_costs, many_functions, state_dtype
+from ..models.function import FEW, FORBIDDEN, Function, greatest_costs, state_dtype
 from ..models.model import Model
-from .format_policy import FormatPolicy
 from .global_functions.decomposition import Decomposition, GlobalFunctionError, NestedNetwork, add_nested
+from .text.joint_tables import Headers, TupleTables, put
 from .text.source import Source, check_deadline
 from .text.tables import (
-    MAX_AXES,
     first_bad_state,
     read_domains,
     take_function,
@@ -35,40 +34,6 @@ from .text.tables import (
 )
 from .text.tokens import Tokens, WordStream
 from .text.written_words import LONGEST_NAME, WrittenFile, blocks
-
-# Cells are numbered by 64 bits.
-_MOST_CELLS: Final = float(1 << 62)
-# Domain sizes from which on states need more bytes.
-_STATE_LIMITS: Final = (1 << 8, 1 << 16)
-
-
-@dataclass(frozen=True, eq=False)
-class Headers:
-    """Where functions start in the numbers of a file, and how long they are.
-
-    Parameters
-    ----------
-    starts : ndarray of int
-        The index of each function's arity.
-    arities, counts : ndarray of int
-        Variables and listed tuples of each function.
-    """
-
-    starts: NDArray[np.int64]
-    arities: NDArray[np.int64]
-    counts: NDArray[np.int64]
-
-    def groups(self) -> Iterator[tuple[int, int, NDArray[np.intp]]]:
-        """Yield arity, number of tuples, and the functions of both, not too many at a time."""
-        order = np.lexsort((self.counts, self.arities))
-        arities, counts = self.arities[order], self.counts[order]
-        changes = np.flatnonzero((np.diff(arities) != 0) | (np.diff(counts) != 0)) + 1
-        most = FormatPolicy.current().token_block_bytes
-        for which in np.split(order, changes):
-            arity, count = int(self.arities[which[0]]), int(self.counts[which[0]])
-            step = max(1, most // ((count + 1) * (arity + 1)))
-            for first in range(0, len(which), step):
-                yield arity, count, which[first : first + step]
 
 
 def read_headers(
@@ -180,70 +145,22 @@ class TableBuilder:
         arity = scopes.shape[1]
         length = count * (arity + 1)
         self.tokens.allowance.take(0, f"tables of {count} tuples", for_now=5 * CELL_BYTES * length * len(at))
-        cells = sizes.prod(axis=1, dtype=np.float64)
         if len(at) == 1:
             listed = self.numbers[int(at[0]) + 2 : int(at[0]) + 2 + length]
         else:
             listed = self.numbers[at[:, None] + np.arange(2, 2 + length)]
         tuples = listed.reshape(len(at), count, arity + 1)
-        states, costs, defaults = tuples[:, :, :-1], tuples[:, :, -1], self.numbers[at]
-        bad = (states.view(np.uint64) >= sizes[:, None].view(np.uint64)).any(axis=(1, 2))
-        bad |= self._are_odd(costs).any(axis=1) | self._are_odd(defaults) | (cells >= _MOST_CELLS)
+        costs, defaults = tuples[:, :, -1], self.numbers[at]
+        bad = self._are_odd(costs).any(axis=1) | self._are_odd(defaults)
         highest = min(self.top, FORBIDDEN)
         costs, defaults = np.minimum(costs, highest), np.minimum(defaults, highest)
-        steps = np.ones_like(sizes)
-        steps[:, :-1] = sizes[:, :0:-1].cumprod(axis=1)[:, ::-1]
-        places = (states * steps[:, None]).sum(axis=2)
-        dense = (4 * count >= cells) & (arity <= MAX_AXES)
-        rare = np.flatnonzero(~dense)
-        ordered = np.sort(places[rare], axis=1)
-        bad[rare] |= (ordered[:, 1:] == ordered[:, :-1]).any(axis=1)
-
-        full = dense & ~bad
-        own = (array[full] for array in (scopes, sizes, defaults, places, costs))
-        _put(found, which[full], self._dense(*own))
-        kinds = np.searchsorted(_STATE_LIMITS, sizes.max(axis=1))
-        for kind in sorted(set(kinds[rare].tolist())):
-            some = ~dense & ~bad & (kinds == kind)
-            rows, values = states[some].astype(state_dtype([int(sizes[kinds == kind].max())])), costs[some]
-            self._take(rows.nbytes + values.nbytes, values.size)
-            rows.flags.writeable = values.flags.writeable = False
-            functions = many_functions(map(tuple, scopes[some].tolist()), values, rows, defaults[some].tolist())
-            _put(found, which[some], functions)
+        tables = TupleTables(self.tokens.allowance, scopes, sizes, tuples[:, :, :-1], costs, defaults)
+        put(found, which, tables.functions(bad))
 
     def _are_odd(self, costs: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Whether costs are none, or from ``FORBIDDEN`` on and below the top."""
         odd: NDArray[np.bool_] = (costs < 0) | ((costs >= FORBIDDEN) & (costs < self.top))
         return odd
-
-    def _take(self, nbytes: int, count: int) -> None:
-        self.tokens.allowance.take(nbytes, f"tables of {count} tuples")
-
-    def _dense(
-        self,
-        scopes: NDArray[np.int64],
-        sizes: NDArray[np.int64],
-        defaults: NDArray[np.int64],
-        places: NDArray[np.int64],
-        costs: NDArray[np.int64],
-    ) -> list[Function]:
-        """Return dense functions, whose arrays are parts of one."""
-        cells = sizes.prod(axis=1)
-        self._take(8 * int(cells.sum()), costs.size)
-        ends = cells.cumsum()
-        table = np.repeat(defaults, cells)
-        table[places + (ends - cells)[:, None]] = costs  # of repeated tuples the last one wins
-        table.flags.writeable = False
-        if len(sizes) and (sizes == sizes[0]).all():
-            return many_functions(map(tuple, scopes.tolist()), table.reshape(len(sizes), *sizes[0].tolist()))
-        parts = zip((ends - cells).tolist(), ends.tolist(), sizes.tolist(), strict=True)
-        values = (table[start:stop].reshape(shape) for start, stop, shape in parts)
-        return many_functions(map(tuple, scopes.tolist()), values)
-
-
-def _put(found: list[Function | None], places: NDArray[np.intp], functions: Sequence[Function]) -> None:
-    for place, function in zip(places.tolist(), functions, strict=True):
-        found[place] = function
 
 
 _SHARED_WHOLE = 3
