@@ -8,18 +8,22 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ...tasks.steps.number_limits import LARGEST_DECIMAL, LARGEST_DECIMALS
-from ..errors import ModelError
+from ...tasks.steps.number_limits import CELL_BYTES, LARGEST_DECIMAL, LARGEST_DECIMALS
+from ..errors import BudgetError, FormatError, ModelError
+from ..models.function import many_functions
 from ..models.model import FORBIDDEN, Function, Model
-from .cfn_grammar import TOKEN, CfnGlobal, CfnTable, Reader
+from .cfn_grammar import TOKEN, CfnGlobal, CfnTable, Reader, RegularTables
 from .decimal_costs import (
     BEYOND,
     READ_AS_INFINITE,
+    CostCells,
+    IrregularError,
     Number,
     StoredCosts,
     are_read_as_infinite,
@@ -31,6 +35,7 @@ from .format_policy import STATE_BYTES
 from .global_functions.decomposition import Decomposition, GlobalFunctionError, NestedNetwork, add_nested
 from .global_functions.global_kinds import COMPARISONS, KINDS
 from .global_functions.global_params import costs_of, with_stored
+from .text.joint_tables import Headers, TupleTables, put
 from .text.source import Source
 from .text.tables import full_table, tuple_table
 from .text.tokens import Tokens
@@ -65,9 +70,16 @@ def read_cfn(source: Source) -> Model:
     if b"#" in source.data or b"//" in source.data:
         source.blank(_COMMENT)
     tokens = Tokens(source, TOKEN, STATE_BYTES)
-    reader = Reader(tokens)
-    reader.sections()
-    read = _functions(reader)
+    taken = tokens.allowance.taken
+    try:
+        reader = Reader(tokens, RegularTables())
+        reader.sections()
+        read = _functions(reader)
+    except (FormatError, BudgetError, IrregularError):  # the grammar reads the file again, and knows what is wrong
+        tokens.allowance.taken = taken
+        reader = Reader(tokens)
+        reader.sections()
+        read = _functions(reader)
     parts = read.parts
     labels = [None if labels is None else tuple(labels) for labels in reader.labels]
     return Model(
@@ -105,8 +117,10 @@ def _functions(reader: Reader) -> _Read:
     """
     tokens = reader.tokens
     tables = [table for table in reader.tables if isinstance(table, CfnTable)]
-    decimals = _decimals(reader, tables)
-    at, infinite = 0, False
+    cells = _cells(reader)
+    decimals = _decimals(reader, tables, cells)
+    regular = _regular_functions(reader, cells, decimals)
+    at, infinite = 0, regular.infinite
     known: dict[int, StoredCosts] = {}  # by identity: a shared function is one list of costs
     try:
         for table in tables:
@@ -118,9 +132,14 @@ def _functions(reader: Reader) -> _Read:
     except ValueError as error:
         raise tokens.fail(at, str(error), BEYOND) from None
     givens = {id(f): _stored_given(f, decimals, reader) for f in reader.tables if isinstance(f, CfnGlobal)}
-    parts = Decomposition([*reader.dims], _limit(bound, known.values(), reader), tokens.allowance)
+    limit = FORBIDDEN if regular.lowest < 0 else _limit(bound, known.values(), reader)
+    parts = Decomposition([*reader.dims], limit, tokens.allowance)
     built: dict[int, Function] = {}
+    regular_functions = iter(regular.functions)
     for function in reader.tables:
+        if function is None:
+            parts.functions.append(next(regular_functions))
+            continue
         if isinstance(function, CfnGlobal):
             _add_global(parts, function, givens[id(function)], reader, decimals)
             continue
@@ -143,12 +162,100 @@ def _functions(reader: Reader) -> _Read:
     return _Read(parts, bound, decimals, notes)
 
 
-def _decimals(reader: Reader, tables: Sequence[CfnTable]) -> int:
+@dataclass(frozen=True)
+class _Regular:
+    """Functions of the regular tables, their lowest cost or 0, and whether finite costs are read as infinite."""
+
+    functions: Sequence[Function]
+    lowest: int
+    infinite: bool
+
+
+def _cells(reader: Reader) -> tuple[CostCells, ...]:
+    """Return the converted tokens of the tables that list all costs, and of the tables that list tuples."""
+    regular = reader.regular
+    if regular is None or not regular.scopes:
+        return ()
+    cells = tuple([CostCells.of(words, reader.tokens.allowance) for words in (regular.full, regular.listed)])
+    regular.full, regular.listed = [], []
+    return cells
+
+
+def _regular_functions(reader: Reader, cells: tuple[CostCells, ...], decimals: int) -> _Regular:
+    """Build the functions of the regular tables.
+
+    Raises
+    ------
+    IrregularError
+        If a number or a state is out of range, or a tuple is listed twice.
+    """
+    regular = reader.regular
+    if regular is None or not cells:
+        return _Regular((), 0, False)
+    (full, has_infinite), (listed, lists_infinite) = (
+        part.scaled(decimals, reader.maximize, reader.bound) for part in cells
+    )
+    full.flags.writeable = False
+    others, lowest = _listed_functions(reader, regular, cells[1].states, listed)
+    scopes = [scope for scope, count in zip(regular.scopes, regular.counts, strict=True) if count >= 0]
+    counts = [count for count in regular.counts if count >= 0]
+    dims = reader.dims
+    values = (
+        full[end - count : end].reshape([dims[v] for v in scope])
+        for scope, count, end in zip(scopes, counts, accumulate(counts), strict=True)
+    )
+    wholes, listing = iter(many_functions(scopes, values)), iter(others)
+    functions = [next(listing if count < 0 else wholes) for count in regular.counts]
+    return _Regular(functions, min(lowest, int(full.min(initial=0))), has_infinite or lists_infinite)
+
+
+def _listed_functions(
+    reader: Reader, regular: RegularTables, states: NDArray[np.int64], costs: NDArray[np.int64]
+) -> tuple[list[Function], int]:
+    """Return the functions of the regular tables that list tuples, and their lowest cost, or 0.
+
+    Parameters
+    ----------
+    reader : Reader
+    regular : RegularTables
+    states, costs : ndarray of int64
+        The listed tokens as states and as stored costs.
+
+    Raises
+    ------
+    IrregularError
+        If a state is out of range, or a tuple is listed twice.
+    """
+    if not regular.starts:
+        return [], 0
+    scopes = [scope for scope, count in zip(regular.scopes, regular.counts, strict=True) if count < 0]
+    starts, arities = np.array(regular.starts, np.int64), np.fromiter(map(len, scopes), np.int64, len(scopes))
+    headers = Headers(starts, arities, (np.diff(starts, append=len(costs)) - 1) // (arities + 1))
+    found: list[Function | None] = [None] * len(scopes)
+    dims, allowance = np.array(reader.dims, np.int64), reader.tokens.allowance
+    lowest = int(costs[starts].min(initial=0))
+    for arity, count, which in headers.groups():
+        width = arity + 1
+        allowance.take(0, f"tables of {count} tuples", for_now=6 * CELL_BYTES * count * width * len(which))
+        at = starts[which]
+        places = (at[:, None] + np.arange(1, 1 + count * width)).reshape(len(at), count, width)
+        own = np.array([scopes[k] for k in which.tolist()], np.int64)
+        tables = TupleTables(allowance, own, dims[own], states[places[:, :, :-1]], costs[places[:, :, -1]], costs[at])
+        lowest = min(lowest, int(tables.costs.min(initial=0)))
+        put(found, which, tables.functions(np.zeros(len(at), bool), unique=True))
+    functions = [function for function in found if function is not None]
+    if len(functions) < len(found):
+        raise IrregularError
+    return functions, lowest
+
+
+def _decimals(reader: Reader, tables: Sequence[CfnTable], cells: Sequence[CostCells]) -> int:
     """Return how many decimals the costs of a network need."""
     bounds = [] if reader.bound is None else [reader.bound]
     defaults = [table.default for table in tables if table.default is not None]
     prices = [p.number for f in reader.tables if isinstance(f, CfnGlobal) and not f.nested for p in costs_of(f.given)]
     decimals = max(decimal_places(part) for part in (bounds, defaults, prices, *(t.costs for t in tables)))
+    decimals = max([decimals, *(part.decimals for part in cells)])
     if decimals > LARGEST_DECIMALS:
         raise reader.tokens.fail(0, f"at most {LARGEST_DECIMALS} decimals", f"{decimals} decimals")
     return decimals

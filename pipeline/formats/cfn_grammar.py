@@ -6,6 +6,7 @@ reader walks over tokens instead of parsing strict JSON.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -19,10 +20,14 @@ from ..models.function import state_dtype
 from .decimal_costs import Number, read_numbers
 from .global_functions.global_kinds import KINDS, MOST_NESTED, NESTED, PAIRS
 from .global_functions.global_params import ParamReader, skipped
-from .text.tables import cell_count, first_bad_state
+from .text.source import check_deadline
+from .text.tables import MAX_AXES, cell_count, first_bad_state
 from .text.tokens import Tokens, has_plain_digits, unquote
 
 TOKEN = re.compile(r'"(?:[^"\\\n]|\\.)*"|[{}\[\]]|[^\s{}\[\],:"]+|"')
+# Tokens that are no name, and keys as tokens.
+_NAMELESS = frozenset(("", "{", "}", "[", "]", '"'))
+_SCOPE, _COSTS, _DEFAULT = ((key, f'"{key}"') for key in ("scope", "costs", "defaultcost"))
 
 
 @dataclass(frozen=True)
@@ -75,17 +80,46 @@ class CfnGlobal:
 
 
 @dataclass
+class RegularTables:
+    """Tables in the shape that programs write, ``{"scope": [...], "costs": [...]}``, which are built together.
+
+    A table lists a cost for each assignment, or a ``"defaultcost"`` between scope and costs, and tuples. Its tokens are
+    neither checked nor converted yet. All lists follow the order of the file.
+    """
+
+    scopes: list[tuple[int, ...]] = field(default_factory=list)
+    counts: list[int] = field(default_factory=list)
+    """For each table its number of costs if it lists all, or -1."""
+    full: list[str] = field(default_factory=list)
+    """The tokens of all costs of the tables that list all."""
+    listed: list[str] = field(default_factory=list)
+    """The tokens of the others: for each table its default cost, its tuples and their costs."""
+    starts: list[int] = field(default_factory=list)
+    """Where each of the others begins in ``listed``."""
+
+
+@dataclass
 class Reader:
-    """The parts of a file read so far."""
+    """The parts of a file read so far.
+
+    Parameters
+    ----------
+    tokens : Tokens
+    regular : RegularTables, optional
+        Gets the tables in regular shape. If None, the grammar reads every table. Only the grammar knows what is wrong
+        with a file.
+    """
 
     tokens: Tokens
+    regular: RegularTables | None = None
     name: str = ""
     bound: Number | None = None
     maximize: bool = False
     names: dict[str, int] = field(default_factory=dict)
     dims: list[int] = field(default_factory=list)
     labels: list[dict[str, int] | None] = field(default_factory=list)
-    tables: list[CfnTable | CfnGlobal] = field(default_factory=list)
+    tables: list[CfnTable | CfnGlobal | None] = field(default_factory=list)
+    """In the order of the file; None is the next one of the regular tables."""
     borrowers: dict[str, list[int]] = field(default_factory=dict)
     """Tables that use the costs of a named function defined later."""
     depth: int = 0
@@ -126,7 +160,7 @@ class Reader:
     def key(self, at: int) -> str:
         """Return a name: a word or a string."""
         token = self.tokens.peek(at)
-        if token in ("", "{", "}", "[", "]", '"'):
+        if token in _NAMELESS:
             raise self.tokens.fail(at, "a name")
         return unquote(token).rstrip(": ")
 
@@ -194,7 +228,13 @@ class Reader:
             raise tokens.fail(at, "'{' before the functions")
         closing = "}" if tokens.items[at] == "{" else "]"
         at += 1
+        known = {} if self.regular is None else self._known()
         while tokens.peek(at) != closing:
+            if self.regular is not None and not self.borrowers:
+                behind = self._regular(at, self.regular, known)
+                if behind > at:
+                    at = behind
+                    continue
             name = ""
             if tokens.peek(at) != "{":
                 name, at = self.key(at), at + 1
@@ -208,8 +248,58 @@ class Reader:
                 self._lend(table, self.borrowers.pop(name))
         for borrowers in self.borrowers.values():
             expected = "a list of costs, or the name of a later function with a list of costs"
-            raise tokens.fail(self.tables[borrowers[0]].at, expected)
+            borrower = self.tables[borrowers[0]]
+            raise tokens.fail(0 if borrower is None else borrower.at, expected)
         return at + 1
+
+    def _known(self) -> dict[str, int]:
+        """Return tokens that stand for variables in a scope."""
+        known = {name: v for name, v in self.names.items() if name[:1] != '"'}
+        known |= {f'"{name}"': v for name, v in self.names.items() if not {*name} & {"\\", '"'}}
+        for v in range(len(self.names)):
+            known.setdefault(str(v), v)
+        return known
+
+    def _regular(self, at: int, regular: RegularTables, known: dict[str, int]) -> int:
+        """Read tables from an index on as long as their shape is regular, and return the index behind the last one."""
+        items, dims, labels = self.tokens.items, self.dims, self.labels
+        try:
+            while True:
+                check_deadline()
+                start = at
+                if items[at] != "{":
+                    if items[at] in _NAMELESS:
+                        return at
+                    start = at + 1
+                if items[start] != "{" or items[start + 1] not in _SCOPE or items[start + 2] != "[":
+                    return at
+                end = items.index("]", start + 3)
+                scope = tuple([known[token] for token in items[start + 3 : end]])
+                first = end + 3
+                if is_listed := items[end + 1] in _DEFAULT:
+                    first = end + 5
+                if items[first - 2] not in _COSTS or items[first - 1] != "[":
+                    return at
+                stop = items.index("]", first)
+                count = stop - first
+                if items[stop + 1] != "}" or (len(scope) > 1 and len({*scope}) < len(scope)) or len(scope) > MAX_AXES:
+                    return at
+                if is_listed:
+                    if not scope or count % (len(scope) + 1) or any(labels[v] is not None for v in scope):
+                        return at
+                    regular.starts.append(len(regular.listed))
+                    regular.listed.append(items[end + 2])
+                    regular.listed += items[first:stop]
+                elif count == math.prod([dims[v] for v in scope]):
+                    regular.full += items[first:stop]
+                else:
+                    return at
+                regular.scopes.append(scope)
+                regular.counts.append(-1 if is_listed else count)
+                self.tables.append(None)
+                at = stop + 2
+        except (IndexError, KeyError, ValueError):  # the file ends, an unknown variable, no bracket
+            return at
 
     def _lend(self, table: CfnTable, borrowers: list[int]) -> None:
         """Give functions that named this one its costs."""
@@ -265,7 +355,7 @@ class Reader:
             return CfnGlobal(at, kind, scope, given)
         if self.depth == MOST_NESTED:
             raise tokens.fail(at, f"networks nested in {MOST_NESTED} others at most")
-        nested = Reader(tokens, depth=self.depth + 1)
+        nested = Reader(tokens, None if self.regular is None else RegularTables(), depth=self.depth + 1)
         nested.network(given["cfn"])
         return CfnGlobal(at, kind, scope, given, nested)
 

@@ -10,9 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...tasks.steps.light_dataclass import dataclass
-from ...tasks.steps.number_limits import LARGEST_DECIMALS
+from ...tasks.steps.number_limits import LARGEST_DECIMALS, LARGEST_INT32
 from ..models.model import FORBIDDEN
-from .text.tokens import Tokens
+from .format_policy import STATE_BYTES
+from .text.source import Allowance
+from .text.tokens import Tokens, has_plain_digits
 
 Number = int | Decimal
 # A cost of 1e18 or more, before scaling, is meant as infinity, unless the file's own bound is higher.
@@ -121,6 +123,87 @@ def scaled_array(costs: NDArray[np.int64], decimals: int, maximize: bool) -> NDA
     if int(np.abs(costs[allowed]).max(initial=0)) * factor >= FORBIDDEN:
         raise ValueError(f"costs of at most 18 digits (here with {decimals} decimals)")
     return np.where(allowed, np.where(allowed, costs, 0) * (-factor if maximize else factor), FORBIDDEN)
+
+
+class IrregularError(Exception):
+    """Tables that must be read one by one."""
+
+
+@dataclass(frozen=True, eq=False)
+class CostCells:
+    """The costs of many tables, converted together; each number that is not an integer is converted once.
+
+    Parameters
+    ----------
+    numbers : ndarray of int64, or list of Decimal
+        All integers, or the different numbers.
+    places : ndarray of int, optional
+        The index of each cost in ``numbers``; None if ``numbers`` are all costs.
+    states : ndarray of int64
+        Each number as a state, because tables may list tuples; -1 if it is not an integer.
+    """
+
+    numbers: NDArray[np.int64] | list[Decimal]
+    places: NDArray[np.intp] | None
+    states: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, words: Sequence[str], allowance: Allowance) -> CostCells:
+        """Convert the tokens of all costs, and of states.
+
+        Raises
+        ------
+        IrregularError
+            If a token is not an unquoted number, or an integer has more than 64 bits.
+        BudgetError
+            If memory does not hold the different numbers.
+        """
+        try:
+            if _INTEGERS.fullmatch("".join(words)):
+                whole = np.fromiter(map(int, words), np.int64, len(words))
+                return cls(whole, None, whole)
+            distinct = dict.fromkeys(words)
+            allowance.take(0, "its different costs", for_now=2 * STATE_BYTES * len(distinct))
+            numbers = list(map(Decimal, distinct))
+        except (ValueError, ArithmeticError):
+            raise IrregularError from None
+        if not has_plain_digits("".join(distinct)) or any(number.is_nan() for number in numbers):
+            raise IrregularError
+        order = dict(zip(distinct, range(len(numbers)), strict=True))
+        places = np.fromiter(map(order.__getitem__, words), np.intp, len(words))
+        digits = map(str.isdigit, distinct)
+        pairs = zip(numbers, digits, strict=True)
+        states = [int(number) if whole and number <= LARGEST_INT32 else -1 for number, whole in pairs]
+        return cls(numbers, places, np.array(states, np.int64)[places])
+
+    @property
+    def decimals(self) -> int:
+        """How many decimals the costs need."""
+        return decimal_places(self.numbers) if isinstance(self.numbers, list) else 0
+
+    def scaled(self, decimals: int, maximize: bool, bound: Number | None) -> tuple[NDArray[np.int64], bool]:
+        """Return the stored costs, and whether finite costs are read as infinite.
+
+        Parameters
+        ----------
+        decimals, maximize, bound
+            As :func:`scaled` takes them.
+
+        Raises
+        ------
+        IrregularError
+            If a number does not fit, or is infinitely good.
+        """
+        if isinstance(self.numbers, list):
+            try:
+                stored = scaled(self.numbers, decimals, maximize, bound)
+            except ValueError:
+                raise IrregularError from None
+            return stored[self.places], are_read_as_infinite(self.numbers, None, stored, bound)
+        factor, largest = 10**decimals, max(-int(self.numbers.min(initial=0)), int(self.numbers.max(initial=0)))
+        if largest >= 10**_INFINITE_EXPONENT or largest * factor >= FORBIDDEN:
+            raise IrregularError
+        return self.numbers * (-factor if maximize else factor), False
 
 
 def scaled_bound(bound: Number, decimals: int, maximize: bool) -> int | None:
