@@ -6,6 +6,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
 from itertools import accumulate
@@ -70,16 +71,7 @@ def read_cfn(source: Source) -> Model:
     if b"#" in source.data or b"//" in source.data:
         source.blank(_COMMENT)
     tokens = Tokens(source, TOKEN, STATE_BYTES)
-    taken = tokens.allowance.taken
-    try:
-        reader = Reader(tokens, RegularTables())
-        reader.sections()
-        read = _functions(reader)
-    except (FormatError, BudgetError, IrregularError):  # the grammar reads the file again, and knows what is wrong
-        tokens.allowance.taken = taken
-        reader = Reader(tokens)
-        reader.sections()
-        read = _functions(reader)
+    reader, read = _network(tokens)
     parts = read.parts
     labels = [None if labels is None else tuple(labels) for labels in reader.labels]
     return Model(
@@ -95,6 +87,20 @@ def read_cfn(source: Source) -> Model:
         hidden=parts.hidden,
         notes=read.notes,
     )
+
+
+def _network(tokens: Tokens) -> tuple[Reader, _Read]:
+    """Read the file, with regular tables together. If this fails, the grammar reads all: it knows what is wrong."""
+    taken = tokens.allowance.taken
+    with suppress(FormatError, BudgetError, IrregularError):
+        return _parsed(Reader(tokens, RegularTables()))
+    tokens.allowance.taken = taken
+    return _parsed(Reader(tokens))
+
+
+def _parsed(reader: Reader) -> tuple[Reader, _Read]:
+    reader.sections()
+    return reader, _functions(reader)
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from .text.source import check_deadline
 from .text.tables import MAX_AXES, cell_count, first_bad_state
 from .text.tokens import Tokens, has_plain_digits, unquote
 
-TOKEN = re.compile(r'"(?:[^"\\\n]|\\.)*"|[{}\[\]]|[^\s{}\[\],:"]+|"')
+TOKEN = re.compile(r'"[^"\\\n]*(?:\\.[^"\\\n]*)*"|[{}\[\]]|[^\s{}\[\],:"]+|"')
 # Tokens that are no name, and keys as tokens.
 _NAMELESS = frozenset(("", "{", "}", "[", "]", '"'))
 _SCOPE, _COSTS, _DEFAULT = ((key, f'"{key}"') for key in ("scope", "costs", "defaultcost"))
@@ -162,7 +162,7 @@ class Reader:
         token = self.tokens.peek(at)
         if token in _NAMELESS:
             raise self.tokens.fail(at, "a name")
-        return unquote(token).rstrip(": ")
+        return _name(token)
 
     def problem(self, at: int) -> int:
         """Read the name and the bound."""
@@ -214,7 +214,11 @@ class Reader:
             self.labels.append(None)
             return at + 1
         end = tokens.find("]", at)
-        labels = {self.key(k): k - at - 1 for k in range(at + 1, end)}
+        part = tokens.items[at + 1 : end]
+        for k, token in enumerate(part, at + 1):
+            if token in _NAMELESS:
+                raise tokens.fail(k, "a name")
+        labels = {_name(token): k for k, token in enumerate(part)}
         if not labels or len(labels) < end - at - 1:
             raise tokens.fail(at, "a list of different labels")
         self.dims.append(len(labels))
@@ -416,6 +420,10 @@ class Reader:
         if bad is not None:
             raise tokens.fail(places[bad[0]], f"a state of variable {list(self.names)[variable]!r}")
         return states
+
+
+def _name(token: str) -> str:
+    return unquote(token).rstrip(": ")
 
 
 def _numbers(part: list[str]) -> NDArray[np.int64] | None:

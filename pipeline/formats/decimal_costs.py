@@ -149,12 +149,12 @@ class CostCells:
 
     @classmethod
     def of(cls, words: Sequence[str], allowance: Allowance) -> CostCells:
-        """Convert the tokens of all costs, and of states.
+        """Convert the tokens of all costs, quoted or not, and of states.
 
         Raises
         ------
         IrregularError
-            If a token is not an unquoted number, or an integer has more than 64 bits.
+            If a token is not a number, or an integer has more than 64 bits.
         BudgetError
             If memory does not hold the different numbers.
         """
@@ -162,6 +162,8 @@ class CostCells:
             if _INTEGERS.fullmatch("".join(words)):
                 whole = np.fromiter(map(int, words), np.int64, len(words))
                 return cls(whole, None, whole)
+            if any(word[0] == '"' for word in words):
+                words = [word.strip('"') for word in words]
             distinct = dict.fromkeys(words)
             allowance.take(0, "its different costs", for_now=2 * STATE_BYTES * len(distinct))
             numbers = list(map(Decimal, distinct))
@@ -179,7 +181,7 @@ class CostCells:
     @property
     def decimals(self) -> int:
         """How many decimals the costs need."""
-        return decimal_places(self.numbers) if isinstance(self.numbers, list) else 0
+        return max(map(_places, self.numbers), default=0) if isinstance(self.numbers, list) else 0
 
     def scaled(self, decimals: int, maximize: bool, bound: Number | None) -> tuple[NDArray[np.int64], bool]:
         """Return the stored costs, and whether finite costs are read as infinite.

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...models.function import FORBIDDEN
+from ....tasks.steps.number_limits import CELL_BYTES
+from ...models.function import FORBIDDEN, dense_function
 from .decomposition import Decomposition, GlobalFunctionError, gap_of, priced
 from .machine import Machine, Moves, State
 from .occurrences import (
@@ -275,18 +276,45 @@ def add_comparison(parts: Decomposition, scope: tuple[int, ...], given: Given) -
 
 def add_disjunction(parts: Decomposition, scope: tuple[int, ...], given: Given) -> None:
     """Charge a penalty where neither of two variables is far enough behind the other."""
-    x, y = _states(parts, scope)
-    parts.table(scope, np.where((x >= y + given["csty"]) | (y >= x + given["cstx"]), 0, given["penalty"]))
+    table = _uniform(parts, scope, given["penalty"])
+    _put_apart(table, given, 0)
+    parts.table(scope, table)
+
+
+def _uniform(parts: Decomposition, scope: tuple[int, ...], cost: int) -> NDArray[np.int64]:
+    """Return a table of two variables with one cost everywhere."""
+    x, y = (parts.dims[v] for v in scope)
+    parts.allowance.take(0, "a function of two variables", for_now=4 * CELL_BYTES * x * y)
+    return np.full((x, y), cost, np.int64)
+
+
+def _put_apart(table: NDArray[np.int64], given: Given, cost: int) -> None:
+    """Put a cost where one variable is far enough behind the other.
+
+    Slices write each cell once. Comparisons of all cells take several times as long.
+    """
+    for state, row in enumerate(table):
+        row[: max(0, state - given["csty"] + 1)] = cost
+        row[max(0, state + given["cstx"]) :] = cost
 
 
 def add_special_disjunction(parts: Decomposition, scope: tuple[int, ...], given: Given) -> None:
     """Forbid that both variables are below their last states and near each other; charge for the last states."""
-    x, y = _states(parts, scope)
+    x, y = (parts.dims[v] for v in scope)
     last_x, last_y = given["xinfty"], given["yinfty"]
-    apart = (x >= y + given["csty"]) | (y >= x + given["cstx"])
-    allowed = (x <= last_x) & (y <= last_y) & (apart | (x >= last_x) | (y >= last_y))
-    costs = np.where(x == last_x, given["costx"], 0) + np.where(y == last_y, given["costy"], 0)
-    parts.table(scope, np.where(allowed, costs, FORBIDDEN))
+    free, *ends = (
+        FORBIDDEN if cost >= parts.limit else cost
+        for cost in (0, given["costx"], given["costy"], given["costx"] + given["costy"])
+    )
+    table = _uniform(parts, scope, FORBIDDEN)
+    _put_apart(table[: max(last_x, 0), : max(last_y, 0)], given, free)
+    if 0 <= last_x < x:
+        table[last_x, : max(last_y, 0)] = ends[0]
+    if 0 <= last_y < y:
+        table[: max(last_x, 0), last_y] = ends[1]
+        if 0 <= last_x < x:
+            table[last_x, last_y] = ends[2]
+    parts.add(dense_function(scope, table))
 
 
 def add_tree(parts: Decomposition, scope: tuple[int, ...], given: Given) -> None:

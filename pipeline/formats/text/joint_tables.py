@@ -38,6 +38,8 @@ class Headers:
 
     def groups(self) -> Iterator[tuple[int, int, NDArray[np.intp]]]:
         """Yield arity, number of tuples, and the functions of both, not too many at a time."""
+        if not len(self.starts):
+            return
         order = np.lexsort((self.counts, self.arities))
         arities, counts = self.arities[order], self.counts[order]
         changes = np.flatnonzero((np.diff(arities) != 0) | (np.diff(counts) != 0)) + 1

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import bucketflow
 from bucketflow.pipeline.errors import BucketflowError
-from bucketflow.pipeline.formats import uai, wcsp
+from bucketflow.pipeline.formats import cfn, cfn_grammar, uai, wcsp
+from bucketflow.pipeline.formats.global_functions import global_kinds
+from bucketflow.pipeline.formats.global_functions.decomposition import Decomposition
 
 Rng = np.random.Generator
 _ODD = ("-1", "x", "2-3", "1.0", "1e0", "+1", "07", "7", "inf", "nan", "1_0", str(2**63), str(2**62), str(-(2**62)))
@@ -41,6 +45,74 @@ def _uai(rng: Rng) -> str:
         values = rng.choice([0.0, 0.25, 1.5, 2.0], int(dims[scope].prod()))
         lines += [str(len(values)), " ".join(map(str, values))]
     return "\n".join(lines) + "\n"
+
+
+_CFN_COSTS = ("0", "7", "-2", "1.5", '"3"', '"0.25"', "inf", "12345678901", str(10**18), str(2**62), "1e-1")
+_CFN_NAMES = ("a", "0", "x1", "b c", "1", "c\\\\d", "é", "z")
+_CFN_ODD = (
+    *_ODD,
+    "{",
+    "}",
+    "[",
+    "]",
+    '"',
+    '"scope"',
+    "costs",
+    "defaultcost",
+    "-inf",
+    '"a"',
+    "9",
+    "1.",
+    '"1"',
+    "٣",
+    "v",
+)
+
+
+def _cfn(rng: Rng) -> str:
+    """Return a file whose tables have several shapes, with a global function, shared costs and labels."""
+    sizes = [int(size) for size in rng.choice([1, 2, 3, 300], 8, p=(0.1, 0.4, 0.4, 0.1))]
+    labelled = [rng.random() < 0.3 and size < 9 for size in sizes]
+    few = _CFN_COSTS[: rng.choice([2, 3, 5, 7, len(_CFN_COSTS)], p=(0.2, 0.2, 0.3, 0.2, 0.1))]
+
+    def quoted(word: str) -> str:
+        return word if rng.random() < 0.3 and word.isalnum() else f'"{word}"'
+
+    def table(k: int) -> str:
+        scope = rng.choice(8, rng.integers(0, 4), replace=bool(rng.random() < 0.1))
+        words = [quoted(_CFN_NAMES[v]) if rng.random() < 0.9 or v < 3 else str(v) for v in scope]
+        head, cells = f"{quoted('scope')}: [{', '.join(words)}]", int(np.prod([sizes[v] for v in scope]))
+        name = rng.choice(["", f'"f{k}": ', f"f{k % 3} "])
+        if cells <= 30 and rng.random() < 0.6:
+            return f"{name}{{{head}, {quoted('costs')}: [{', '.join(rng.choice(few, cells))}]}}"
+        listed = dict.fromkeys(tuple(int(rng.integers(sizes[v])) for v in scope) for _ in range(rng.integers(0, 4)))
+        marked = [labelled[v] and rng.random() < 0.8 for v in scope]
+        rows = [[f"v{s}" if mark else str(s) for mark, s in zip(marked, states, strict=True)] for states in listed]
+        tuples = [", ".join([*row, rng.choice(few)]) for row in rows]
+        parts = [f"{quoted('defaultcost')}: {rng.choice(few)}", f"costs: [{', '.join(tuples)}]"]
+        return f"{name}{{{', '.join([head, *(parts if rng.random() < 0.8 else parts[::-1])])}}}"
+
+    domains = [
+        f'"{name}": {[f"v{s}" for s in range(size)] if labels else size}'.replace("'", '"')
+        for name, size, labels in zip(_CFN_NAMES, sizes, labelled, strict=True)
+    ]
+    functions = [table(k) for k in range(12)]
+    if rng.random() < 0.3:
+        functions.insert(5, '{scope: ["a", "x1"], type: disj, params: [1, 1, 2.5]}')
+    if rng.random() < 0.3:
+        functions.insert(3, '{scope: ["a"], costs: last}')
+        functions.append(f'last {{"scope": [a], "costs": [{" ".join(["4"] * sizes[0])}]}}')
+    bound = rng.choice(["", '"mustbe": "<99.5"', '"mustbe": ">-5"', '"mustbe": "<-3"'])
+    listed = ",\n".join(functions)
+    return f'{{"problem": {{{bound}}}, "variables": {{\n{", ".join(domains)}\n}}, "functions": {{\n{listed}\n}}}}\n'
+
+
+def _damaged_cfn(rng: Rng, text: str) -> str:
+    """Return the text with one token replaced, inserted or dropped."""
+    tokens = list(cfn_grammar.TOKEN.finditer(text))
+    token = tokens[rng.integers(len(tokens))]
+    end = token.end() if rng.random() < 0.6 else token.start()
+    return text[: token.start()] + (" " if rng.random() < 0.3 else f" {rng.choice(_CFN_ODD)} ") + text[end:]
 
 
 def _damaged(rng: Rng, text: str) -> str:
@@ -78,6 +150,62 @@ def test_functions_together_are_as_one_by_one(
     together = _read(path)
     monkeypatch.setattr(reader, "FEW", 10**9)
     assert _read(path) == together
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_tables_of_a_cfn_together_are_as_the_grammar_reads_them(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Equal models, and equal messages about damaged files."""
+    rng = np.random.default_rng(seed)
+    text = _cfn(rng)
+    path = tmp_path / "a.cfn"
+    for written in (text, *(_damaged_cfn(rng, text) for _ in range(4))):
+        path.write_text(written)
+        together = _read(path)
+        with monkeypatch.context() as patch:
+            patch.setattr(cfn, "RegularTables", lambda: None)
+            assert _read(path) == together, written
+
+
+def test_regular_tables_of_a_cfn_are_one_array(tmp_path: Path) -> None:
+    path = tmp_path / "a.cfn"
+    path.write_text(
+        '{"variables": {"a": 2}, "functions": {"f": {"scope": ["a"], "costs": [1, 2]}, {scope: [a] costs: [3 4]}}}'
+    )
+    first, second = bucketflow.load(path).functions
+    assert first.values.base is not None
+    assert first.values.base is second.values.base
+    assert [first.values.tolist(), second.values.tolist()] == [[1, 2], [3, 4]]
+
+
+def test_global_functions_without_plain_tables_are_built_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.wcsp"
+    path.write_text("p 2 3 20 9\n3 3\n" + "2 0 1 -1 sdisj 1 1 2 2 4 6\n" * 20)
+    built: list[object] = []
+    kind = global_kinds.KINDS["sdisj"]
+
+    def build(parts: Decomposition, scope: tuple[int, ...], given: dict[str, Any]) -> None:
+        built.append(scope)
+        kind.build(parts, scope, given)
+
+    monkeypatch.setitem(global_kinds.KINDS, "sdisj", replace(kind, build=build))
+    assert len(bucketflow.load(path).functions) == len(built) == 20
+
+
+def test_two_forbidden_ends_of_a_disjunction_do_not_overflow(tmp_path: Path) -> None:
+    path = tmp_path / "a.wcsp"
+    most = 2**63 - 1
+    path.write_text(f"p 2 3 1 {most}\n3 3\n2 0 1 -1 sdisj 1 1 2 2 {most} {most}\n")
+    model = bucketflow.load(path)
+    assert [model.cost([2, 2]), model.cost([0, 1]), model.cost([1, 1])] == [None, 0, None]
+
+
+@pytest.mark.parametrize("kind", ["disj {0} {0} 3", "sdisj {0} {0} 2 2 4 6"])
+def test_distances_of_more_than_64_bits_are_never_reached(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.wcsp"
+    path.write_text(f"p 2 3 1 9\n3 3\n2 0 1 -1 {kind.format(2**70)}\n")
+    assert bucketflow.load(path).cost([0, 1]) == (3 if kind.startswith("disj") else None)
 
 
 def test_a_missing_blank_at_the_end_of_a_table_is_named(tmp_path: Path) -> None:

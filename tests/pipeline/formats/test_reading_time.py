@@ -64,6 +64,16 @@ def test_the_deadline_is_checked_between_the_parts_of_a_file(tmp_path: Path, mon
     assert next(clock) < 150
 
 
+def test_the_deadline_is_checked_between_the_tables_of_a_cfn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter(range(1 << 30))
+    monkeypatch.setattr(source, "monotonic", lambda: next(clock))
+    path = tmp_path / "long.cfn"
+    path.write_text("{variables: {a: 2} functions: {" + "{scope: [a] costs: [1 2]}" * 300 + "}}")
+    with reading_within(100.0), pytest.raises(DeadlineError):
+        load(path)
+    assert next(clock) < 150
+
+
 def test_a_query_without_a_model_has_no_bounds(tmp_path: Path, no_time: None) -> None:
     path = tmp_path / "a.wcsp"
     path.write_text(FILES["a.wcsp"])
