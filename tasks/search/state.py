@@ -75,6 +75,24 @@ def integers(costs: Array) -> Array:
     return np.where(np.isfinite(costs), costs, float(INF)).astype(np.int64)
 
 
+def joined_integers(tables: Sequence[Array]) -> Array:
+    """Return the entries of tables as integers, flat, one table after another.
+
+    Small tables are converted together, and temporary arrays are never much larger than the largest table.
+    """
+    entries = np.empty(sum([table.size for table in tables]), dtype=np.int64)
+    begin, some, cells = 0, list[Array](), 0
+    for table in tables:
+        if cells and cells + table.size > BLOCK_CELLS:
+            entries[begin : begin + cells] = integers(np.concatenate(some, axis=None))
+            begin, some, cells = begin + cells, [], 0
+        some.append(table)
+        cells += table.size
+    if cells:
+        entries[begin:] = integers(np.concatenate(some, axis=None))
+    return entries
+
+
 class _Layout:
     """Hands out places in the entries and in the costs."""
 
@@ -96,18 +114,7 @@ class _Layout:
     @property
     def entries(self) -> Array:
         """The entries of all tables, one table after another."""
-        entries = np.zeros(max(self.n_entries, 1), dtype=np.int64)
-        begin, some, cells = 0, list[Array](), 0
-        for table in self.tables:
-            # small tables are converted together, and temporaries are never much larger than the largest table
-            if cells and cells + table.size > BLOCK_CELLS:
-                entries[begin : begin + cells] = integers(np.concatenate(some, axis=None))
-                begin, some, cells = begin + cells, [], 0
-            some.append(table)
-            cells += table.size
-        if cells:
-            entries[begin:] = integers(np.concatenate(some, axis=None))
-        return entries
+        return joined_integers(self.tables) if self.tables else np.zeros(1, dtype=np.int64)
 
 
 def _records(rows: Iterable[Sequence[int]], size: int) -> Array:

@@ -111,7 +111,7 @@ def laid_out(unary: list[Costs], tables: list[CostTable], order: Sequence[int]) 
         Flat arrays of int64 for the compiled search, by the places of variables in the order.
     """
     from ....tasks.search.russian_dolls import NUMBERS, DollState
-    from ....tasks.search.state import integers
+    from ....tasks.search.state import integers, joined_integers
 
     n, place = len(order), {v: i for i, v in enumerate(order)}
     first = _begins(len(unary[v]) for v in order)
@@ -131,7 +131,7 @@ def laid_out(unary: list[Costs], tables: list[CostTable], order: Sequence[int]) 
             strides = tuple(np.cumprod(own.shape[:0:-1])[::-1].tolist())
             # a function becomes unary once all but its last variable are decided
             functions[scope[-2]].append((scope, strides, size))
-        entries.append(own.reshape(-1))
+        entries.append(own)
         size, changes, saved = size + own.size, changes + 1, saved + own.shape[-1]
     flat = [function for own in functions for function in own]
     begins = _begins(len(scope) - 1 for scope, _, _ in flat)
@@ -145,7 +145,7 @@ def laid_out(unary: list[Costs], tables: list[CostTable], order: Sequence[int]) 
         wide=_begins(map(len, functions)),
         function=_records([*numbers, (len(axes_of), 0, 0)], 3),
         axes=_records(axes_of, 2),
-        entries=integers(np.concatenate(entries)),
+        entries=joined_integers(entries),
         doll=np.zeros(n + 1, dtype=np.int64),
         costs=costs.copy(),
         least=np.minimum.reduceat(costs, first[:-1]),
