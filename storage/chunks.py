@@ -194,7 +194,7 @@ def _extended(value: int, data: NDArray[np.uint8]) -> int:
     import google_crc32c
 
     if (alone := lockless_crc32c()) is not None:
-        return int(alone(value, data.ctypes.data, data.nbytes))
+        return int(alone(value, data.__array_interface__["data"][0], data.nbytes))
     found: int = google_crc32c.extend(value, data if google_crc32c.implementation == "c" else data.tobytes())
     return found
 

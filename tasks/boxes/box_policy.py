@@ -65,5 +65,5 @@ class BoxPolicy(Policy):
     memory_first: bool = True
     large_part: int = 32
     merged_copies: int = 4
-    receipt_bytes: int = 1100
+    receipt_bytes: int = 1000
     kept_chunk_cells: int = 1 << 23
