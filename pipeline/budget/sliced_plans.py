@@ -112,8 +112,9 @@ def _first_slices(
             found.append((plan if far else slicing.freed(plan), slicing))
             if far and estimated:
                 break
-        # if the first trees are far off, an estimate sorts the remaining trees, because slicing each one takes long
-        if far and not estimated and len(waiting) > 1:
+        # If the first trees are far off, an estimate sorts the remaining trees, because slicing each one takes long. Of
+        # two remaining trees, both are sliced: the first may be far off or refused, too.
+        if far and not estimated and len(waiting) > 2:
             estimated = True
             waiting = sorted([(each.estimate(slicing.limit), each) for _, each in waiting], key=itemgetter(0))
     return found, refusals
