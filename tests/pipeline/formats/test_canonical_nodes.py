@@ -164,7 +164,7 @@ def test_evidence_names_no_hidden_variable(read: Read) -> None:
 def test_chains_and_tables_answer_alike(read: Read) -> None:
     text = NOISY.format(f"<strengths>1 0 2 1 0</strengths><parameters>{PARAMETERS}</parameters>")
     whole = bucketflow.marginals(read(text, "a.xdsl"), evidence={"Wet": "damp"})
-    with FormatPolicy.using(chained_cells=4):
+    with FormatPolicy.using(predicate_cells=4):
         model = read(text, "b.xdsl")
     assert model.hidden == 1
     chained = bucketflow.marginals(model, evidence={"Wet": "damp"})
@@ -184,7 +184,7 @@ def test_hidden_chance_is_told_where_it_is_written(read: Read, tmp_path: Path) -
 def test_hidden_chance_is_summed_where_the_best_of_some_variables_is_sought(read: Read) -> None:
     text = NOISY.format(f"<strengths>1 0 2 1 0</strengths><parameters>{PARAMETERS}</parameters>")
     whole = bucketflow.solve(read(text, "a.xdsl"))
-    with FormatPolicy.using(chained_cells=4):
+    with FormatPolicy.using(predicate_cells=4):
         model = read(text, "b.xdsl")
     found = bucketflow.solve(model, "mmap", maximize=[*model.own_names])
     assert found.log10 == pytest.approx(whole.log10, abs=1e-12)
