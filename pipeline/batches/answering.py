@@ -42,7 +42,7 @@ def answered(pack: Sequence[PricedRow], options: Options) -> list[dict[str, Any]
 
     A row that is stopped is the last one.
     """
-    if options.memory is None and pack[0].price.kind in ("small", "compiled", "decided"):
+    if options.memory is None and (pack[0].price.is_swept or pack[0].price.kind == "decided"):
         options = replace(options, memory=default_memory_bytes())  # looking takes as long as a small question
     compiled = compiled_for(pack, options) or circuit_for(pack, options)
     if isinstance(compiled, Compiled) and compiled.better is not None and compiled.plan is not None:
@@ -127,7 +127,7 @@ class PackCircuit:
 
 def _is_compiled(asked: PricedRow) -> bool:
     """Whether a compiled model answers a row."""
-    return asked.row.query in _COMPILED and asked.price.kind in ("small", "compiled") and not asked.row.named
+    return asked.row.query in _COMPILED and asked.price.is_swept and not asked.row.named
 
 
 def answered_one(asked: PricedRow, options: Options, compiled: Compiled | PackCircuit | None) -> dict[str, Any]:

@@ -59,7 +59,7 @@ def packs(asked: Iterable[PricedRow], width: int) -> list[list[PricedRow]]:
     Queries between bounds are alone. The longest packs come first; among queries of unlimited time, interrupted ones
     come last.
     """
-    small = [a for a in asked if a.price.kind in ("small", "compiled", "decided", "searched")]
+    small = [a for a in asked if a.price.is_packed]
     whole = ordered_sum(map(_seconds, small))
     limit = min(max(whole / (_WORKER_PACKS * width), TASK_SECONDS), _PACK_MOST_SECONDS)
     made = [[a] for a in sorted(asked, key=lambda a: a.stops) if a.price.kind == "alone"]

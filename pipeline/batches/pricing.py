@@ -96,6 +96,16 @@ class Price:
     message: str = ""
     exit_code: int = 0
 
+    @property
+    def is_swept(self) -> bool:
+        """Whether the plan of one sweep, or of a compiled model, is the price."""
+        return self.kind in ("small", "compiled")
+
+    @property
+    def is_packed(self) -> bool:
+        """Whether one worker answers the row together with others."""
+        return self.is_swept or self.kind in ("decided", "searched")
+
     def refusal(self) -> dict[str, Any]:
         """Return the stored facts of a faulty or refused row."""
         return {"status": self.status, "message": self.message, "exit_code": self.exit_code}
@@ -455,7 +465,7 @@ class Pricing:
         if kept is None or kept.get("kind") is None:
             return None
         price = Price.from_dict(kept)
-        whole = price.kind in ("small", "compiled") or (price.kind == "large" and price.pieces == 1)
+        whole = price.is_swept or (price.kind == "large" and price.pieces == 1)
         again = asked.stops > 0 and whole
         return None if again else price
 

@@ -135,7 +135,7 @@ def _title(prices: list[tuple[Row, Price]], lines: int, waiting: int) -> str:
     kinds = Counter(price.kind for _, price in prices)
     refused = sum(price.status == "refused" for _, price in prices)
     whole = sum(price.seconds for _, price in prices if price.seconds < float("inf"))
-    packed = kinds["small"] + kinds["compiled"] + kinds["decided"] + kinds["searched"]
+    packed = sum(price.is_packed for _, price in prices)
     told = [f"{len(prices):,} to ask", f"{whole:.3g} s predicted on one core", f"{packed:,} packed"]
     told += [f"{kinds['alone']:,} between bounds"] if kinds["alone"] else []
     told += [f"{refused:,} refused"] if refused else []

@@ -7,7 +7,6 @@ import json
 import lzma
 import random
 import signal
-import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import combinations
@@ -44,7 +43,7 @@ from tests.memory import traced, traced_boxes
 from tests.models import cost_models, grid, named_model
 from tests.pipeline.budget.test_budget import SLACK_BYTES
 from tests.pipeline.queries.test_marginals import PROBABILITIES, asked
-from tests.pipeline.runs.test_marginal_runs import command, inspected, same
+from tests.pipeline.runs.test_marginal_runs import inspected, resumed, same
 from tests.pipeline.runs.test_outofcore import memory_of_tasks
 from tests.policies import InForce
 
@@ -456,12 +455,7 @@ def test_resume_after_a_kill(tmp_path: Path, long_run: tuple[Path, bucketflow.Ma
     assert stopped(receipts, signal.SIGKILL, *asked, "--workdir", run).returncode == -signal.SIGKILL
     before = ledger.load(run / "tables")
     stamps = {p: p.stat().st_mtime_ns for p in (run / "tables").glob("*/c.*") if "partial" not in p.name}
-    done = subprocess.run(command("resume", run), capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    assert found["log10_evidence"] == pytest.approx(expected.log10_evidence, rel=1e-12)
-    for name, table in expected.items():
-        assert found["marginals"][name] == pytest.approx(table.tolist(), rel=1e-12)
+    resumed(run, expected)
     after = ledger.load(run / "tables")
     assert all(after[key] == receipt for key, receipt in before.items())
     finished = [run / "tables" / name / ".".join(["c", *map(str, chunk)]) for name, chunk in before]

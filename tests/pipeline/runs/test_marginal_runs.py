@@ -175,6 +175,17 @@ def inspected(run: Path) -> Any:
     return json.loads(done.stdout)
 
 
+def resumed(run: Path, expected: bucketflow.Marginals) -> dict[str, Any]:
+    """Resume a run by the command, and return its answer, which has the expected posteriors."""
+    done = subprocess.run(command("resume", run), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    assert found["log10_evidence"] == pytest.approx(expected.log10_evidence, rel=1e-12)
+    for name, table in expected.items():
+        assert found["marginals"][name] == pytest.approx(table.tolist(), rel=1e-12)
+    return found
+
+
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
 def test_resume_after_a_signal(
     tmp_path: Path, long_run: tuple[Path, bucketflow.Marginals, int], how: signal.Signals
@@ -190,12 +201,7 @@ def test_resume_after_a_signal(
     unfinished = inspected(run)
     assert unfinished["status"] == "unfinished"
     assert 3 <= unfinished["stages"][0]["chunks_done"] < unfinished["stages"][0]["boxes"]
-    done = subprocess.run(command("resume", run), capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    assert found["log10_evidence"] == pytest.approx(expected.log10_evidence, rel=1e-12)
-    for name, table in expected.items():
-        assert found["marginals"][name] == pytest.approx(table.tolist(), rel=1e-12)
+    found = resumed(run, expected)
     assert found["joint"][0]["table"] == pytest.approx(expected.joint["x3", "x40"], rel=1e-12)
     assert all(
         (run / "tables" / "slices" / f"c.{key[1][0]}.0").stat().st_mtime_ns == stamp for key, stamp in stamps.items()
