@@ -254,7 +254,7 @@ def _deployer(name: str) -> Any:
     """Import what starts a cluster."""
     module, _, attribute = name.rpartition(".")
     try:
-        with _same_way_to_stop():
+        with same_way_to_stop():
             return getattr(import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as error:
         hint = _hint(_EXTRAS.get(module.partition(".")[0], ""))
@@ -278,7 +278,7 @@ def _verify_commands(name: str, made_by: Any) -> None:
 
 
 @contextmanager
-def _same_way_to_stop() -> Iterator[None]:
+def same_way_to_stop() -> Iterator[None]:
     """Restore the handler of Ctrl-C afterwards: dask-jobqueue makes Ctrl-C end the process with exit code 0."""
     before = signal.getsignal(signal.SIGINT)
     try:

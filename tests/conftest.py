@@ -150,6 +150,15 @@ def ctrl_c_is_heard() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
+@pytest.fixture(autouse=True)
+def ctrl_c_stays(ctrl_c_is_heard: None) -> Iterator[None]:
+    """Fail a test that leaves another handler of Ctrl-C behind: a later test in this process would fail instead."""
+    before = signal.getsignal(signal.SIGINT)
+    yield
+    after = signal.signal(signal.SIGINT, before)
+    assert after is before or after == before, f"the test left {after} as the handler of Ctrl-C"
+
+
 @pytest.fixture
 def in_force() -> Iterator[InForce]:
     """Put other values of policies in force until the test ends: ``in_force(RowPolicy, small_cells=0)``."""

@@ -22,7 +22,7 @@ import bucketflow
 from bucketflow.cluster import gpus
 from bucketflow.cluster.address import ClusterError
 from bucketflow.cluster.connect import local_client
-from bucketflow.cluster.deployed import deployed_client, heard_failures
+from bucketflow.cluster.deployed import deployed_client, heard_failures, same_way_to_stop
 from bucketflow.cluster.starting import LOOPBACK, is_asked_for, kept_local, starting
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -133,8 +133,10 @@ def test_web_servers_are_where_they_are_asked_for(tmp_path: Path) -> None:
 
 @needs_jobqueue
 def test_arguments_of_deployers_are_kept() -> None:
-    from dask_jobqueue import PBSCluster, SLURMCluster
     from distributed import LocalCluster, SSHCluster
+
+    with same_way_to_stop():
+        from dask_jobqueue import PBSCluster, SLURMCluster
 
     local, ssh = kept_local(LocalCluster, {"n_workers": 3}), kept_local(SSHCluster, {"worker_options": {"nthreads": 2}})
     assert local == {"n_workers": 3, "scheduler_kwargs": {"dashboard": False, "dashboard_address": LOOPBACK}}
