@@ -221,6 +221,12 @@ class Xcsp3Constraints(Xcsp3Lists):
                 for each in arguments:
                     self._require(each, at)
                 return
+            members = [word.strip() for word in call_of(arguments[1])[1]] if name == "in" else []
+            if members and all(map(NUMBER.fullmatch, members)):
+                weights, constant = self.linear(arguments[0], at)
+                wanted = frozenset(value - constant for value in self.variables.integers(" ".join(members), at))
+                add_linear(self.functions, [*weights.values()], [(v,) for v in weights], Condition("in", wanted))
+                return
             if name in RELATIONS and len(arguments) == 2:
                 (weights, constant), (others, right) = (self.linear(each, at) for each in arguments)
                 for v, weight in others.items():

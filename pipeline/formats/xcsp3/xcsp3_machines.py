@@ -16,7 +16,7 @@ from ..global_functions.machine import Machine, State
 from ..linear.wide_sums import add_linear, decided, equal_pairs
 from ..text.tables import tuple_table
 
-RELATIONS = {"lt": "<", "le": "<=", "ge": ">=", "gt": ">", "eq": "=", "ne": "!=", "in": "in", "notin": "notin"}
+RELATIONS = {"lt": "<", "le": "<=", "ge": ">=", "gt": ">", "eq": "=", "ne": "!="}
 
 _COMPARED: Mapping[str, Callable[[Any, Any], Any]] = {
     "lt": np.less,

@@ -619,6 +619,24 @@ def test_large_expressions_are_taken_apart(read: Read) -> None:
     assert bucketflow.solve(model, "count").value == wanted
 
 
+@pytest.mark.parametrize("values", [(1, 4, 9), (3, 4, 5)])
+def test_a_large_membership_is_a_sum_in_a_set_of_integers(
+    read: Read, values: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    array = '<array id="w" size="[4]"> 0..3 </array>'
+    text = f"in(add(w[0],mul(2,w[1]),1,neg(w[2]),w[3]), set({', '.join(map(str, values))}))"
+    monkeypatch.setattr("bucketflow.pipeline.formats.xcsp3.xcsp3_constraints.MOST_CELLS", 100)
+    model = read(SMALL.format(array, f"<intension> {text} </intension>"))
+    wanted = sum(a + 2 * b + 1 - c + d in values for a, b, c, d in itertools.product(range(4), repeat=4))
+    assert bucketflow.solve(model, "count").value == wanted
+
+
+def test_a_large_membership_in_a_set_with_variables_is_refused(read: Read) -> None:
+    array = '<array id="w" size="[3]"> 0..999 </array>'
+    with pytest.raises(BudgetError, match=r"an expression has 1e\+09 joint values"):
+        read(SMALL.format(array, "<intension> in(add(w[0],w[1]),set(w[2],3)) </intension>"))
+
+
 def test_a_variable_may_have_the_domain_of_another(read: Read) -> None:
     text = problem("").replace("</variables>", '<var id="v" as="y"/><var id="u" as="x"/></variables>')
     assert read(text).dims == (4, 4, 3, 4, 4, 2, 4, 4)
