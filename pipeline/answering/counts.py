@@ -10,8 +10,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ...tasks.steps.number_limits import LARGEST_INT32
-from ...tasks.steps.ordered_sum import ordered_sum
+from ...tasks.steps.number_limits import LARGEST_INT32, ordered_sum
 from ...tasks.steps.semiring import Semiring, mod_sum_product
 from ...tasks.steps.step import Step, make_step
 from ..errors import BudgetError, InternalError

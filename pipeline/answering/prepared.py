@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ...cluster.pool import begun_devices
 from ...tasks.steps.light_dataclass import dataclass
-from ...tasks.steps.row_policy import RowPolicy
+from ...tasks.steps.policy import RowPolicy
 from ...tasks.steps.semiring import Semiring
 from ..budget.fit import Prices, fitted
 from ..errors import BudgetError, ModelError

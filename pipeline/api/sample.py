@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from ...cluster.memory import peak_rss_bytes
 from ...tasks.steps.light_dataclass import dataclass
-from ...tasks.steps.sweep_policy import SweepPolicy
+from ...tasks.steps.policy import SweepPolicy
 from ...tasks.sweeps.conditional_draws import uniform_numbers
 from ..answering.answer_question import valued
 from ..answering.cut_offs import last_cost

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...tasks.gpu.cold_kernels import AVOIDED_START, cores_end_first
-from ...tasks.steps.sweep_policy import SweepPolicy
+from ...tasks.steps.policy import SweepPolicy
 from ...tasks.sweeps.conditional_draws import TOGETHER as TOGETHER
 from ...tasks.sweeps.conditional_draws import Conditional, step_conditionals
 from ...tasks.sweeps.scaled import Scaled, measured

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...tasks.steps.light_dataclass import dataclass
-from ...tasks.steps.sweep_policy import SweepPolicy
+from ...tasks.steps.policy import SweepPolicy
 from ...tasks.sweeps.scaled import LOWEST, from_logs
 from ...tasks.sweeps.table_packs import ScaledPack
 from ..answering.engines.circuit_engine import CircuitEngine

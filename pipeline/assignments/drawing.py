@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from ...tasks.rows.memory_account import RowsNoRoomError
 from ...tasks.rows.scaled_rows import ScaledRows, SumProductRows
 from ...tasks.steps.number_limits import FAR_INTEGER
+from ...tasks.steps.policy import SweepPolicy
 from ...tasks.steps.semiring import SUM_PRODUCT
 from ...tasks.steps.step import Step, make_step
-from ...tasks.steps.sweep_policy import SweepPolicy
 from ...tasks.sweeps.conditional_draws import Uniform, draw_step, uniform_numbers
 from ...tasks.sweeps.scaled import Scaled, measured
 from ..preprocessing.preprocess import Network

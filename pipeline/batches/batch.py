@@ -21,7 +21,7 @@ from ...cluster.pool import Node, Pool, SerialPool, TaskLabel
 from ...storage.files import Place
 from ...storage.run_folder import BatchDir
 from ...storage.spec import OtherFormatError, StorageError
-from ...tasks.steps.ordered_sum import ordered_sum
+from ...tasks.steps.number_limits import ordered_sum
 from ..api.progress import rows_bar
 from ..errors import BucketflowError, IncompatibleRunError, StoppedError, checks_keywords, public
 from ..local_paths import folder_path

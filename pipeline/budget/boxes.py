@@ -21,8 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...tasks.steps.axes import bits_of, mask_of
-from ...tasks.steps.number_limits import CELL_BYTES, SAME_SHARE
-from ...tasks.steps.ordered_sum import ordered_sum
+from ...tasks.steps.number_limits import CELL_BYTES, SAME_SHARE, ordered_sum
 from ...tasks.steps.step import Step
 from ...tasks.sweeps.sweep import freed_tables
 from ..errors import BudgetError, enough_bytes, format_bytes, format_count

@@ -9,7 +9,7 @@ from itertools import tee
 from math import ceil
 from typing import Final
 
-from ...tasks.steps.ordered_sum import ordered_sum
+from ...tasks.steps.number_limits import ordered_sum
 from ..errors import BudgetError
 from ..models.query import Fit
 from ..orders.effort import FUNCTION_SECONDS, LEAST_ON_DEVICE, PlanningBudget

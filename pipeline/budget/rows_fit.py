@@ -12,7 +12,7 @@ from math import inf, log2, prod
 from typing import Any, Final
 
 from ...tasks.rows.memory_account import RowsNoRoomError
-from ...tasks.steps.ordered_sum import ordered_sum
+from ...tasks.steps.number_limits import ordered_sum
 from ..errors import BudgetError, IncompatibleRunError, format_bytes
 from ..plans.plan import Plan
 from ..plans.planner import Planner

@@ -203,7 +203,7 @@ def _joins() -> None:
 
     from ...tasks.rows.host import HostRows, Sorted
     from ...tasks.rows.keys import Keys
-    from ...tasks.steps.row_policy import RowPolicy
+    from ...tasks.steps.policy import RowPolicy
     from ...tasks.steps.semiring import LOG_SUM, SUM_PRODUCT, min_plus, mod_sum_product
 
     keys, turned, host = Keys((0, 1), (8, 8)), Keys((1, 0), (8, 8)), HostRows()

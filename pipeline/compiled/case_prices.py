@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ...tasks.steps.ordered_sum import ordered_sum
+from ...tasks.steps.number_limits import ordered_sum
 from ...tasks.steps.semiring import SUM_PRODUCT
 from ...tasks.steps.step import Step
 from ..models.cases import Cases

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...tasks.steps.light_dataclass import dataclass
-from ...tasks.steps.ordered_sum import ordered_sum
+from ...tasks.steps.number_limits import ordered_sum
 from ..errors import BudgetError, format_bytes
 from ..models.model import FORBIDDEN, Function, Model
 from ..preprocessing.leaf_groups import LeafGroup

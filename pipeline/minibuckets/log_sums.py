@@ -18,7 +18,7 @@ import numpy as np
 
 from ...tasks.gpu.arrays import is_device
 from ...tasks.steps.light_dataclass import dataclass
-from ...tasks.steps.ordered_sum import ordered_sum
+from ...tasks.steps.number_limits import ordered_sum
 from ...tasks.steps.semiring import LOG_SUM
 from .bucket_elimination import Array, Extent, Stop
 from .joins import BucketTable, Joins

@@ -20,7 +20,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ...tasks.steps.ordered_sum import ordered_sum
+from ...tasks.steps.number_limits import ordered_sum
 from ..cost_networks.cost_network import CostTable
 from .joins import SHORT_STATES, BucketPolicy, reduced
 from .log_sums import ROUNDING, magnitude

@@ -10,8 +10,7 @@ from dataclasses import field
 from ...tasks.compiler.code_cache import compiler_pays
 from ...tasks.gpu.cold_kernels import AVOIDED_START
 from ...tasks.steps.light_dataclass import dataclass
-from ...tasks.steps.number_limits import OUTWARD_SHARE
-from ...tasks.steps.ordered_sum import ordered_sum
+from ...tasks.steps.number_limits import OUTWARD_SHARE, ordered_sum
 from ...tasks.steps.semiring import LOG_SUM, MIN_PLUS, Semiring
 from ..cost_networks.cost_network import CostTable, States, Units, cost_network
 from ..cost_networks.preparation import prepare

@@ -9,7 +9,7 @@ from math import log2
 from random import Random
 
 from ...tasks.steps.axes import bits_of, mask_of
-from ...tasks.steps.ordered_sum import ordered_sum
+from ...tasks.steps.number_limits import ordered_sum
 
 
 def primal_graph(n_variables: int, scopes: Sequence[Sequence[int]]) -> list[int]:

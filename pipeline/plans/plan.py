@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from ...tasks.steps.ordered_sum import ordered_sum
+from ...tasks.steps.number_limits import ordered_sum
 from ...tasks.steps.step import Step
 from ..errors import ShortDir, format_bytes, format_cells, public
 from ..trees.costs import TreeCost

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 from ...tasks.steps.light_dataclass import dataclass
 from ...tasks.steps.lowering import SMALL_CELLS, Lowered
-from ...tasks.steps.ordered_sum import ordered_sum
+from ...tasks.steps.number_limits import ordered_sum
 from ...tasks.steps.semiring import Semiring
 from ..trees import costs
 from ..trees.costs import KernelRates, Rates, StepWork, lowered_work, residue_rates

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from ...tasks.steps.caches import Remembered
-from ...tasks.steps.ordered_sum import ordered_sum
+from ...tasks.steps.number_limits import ordered_sum
 from ...tasks.steps.step import Step, make_step
 from ..trees.costs import Rates, lowered_seconds, residue_rates, steps_cost
 from .plan import Plan

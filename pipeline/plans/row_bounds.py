@@ -16,9 +16,8 @@ from math import exp, inf, log, prod
 from typing import Final
 
 from ...tasks.rows.keys import Keys
-from ...tasks.steps.number_limits import LARGEST_EXPONENT
-from ...tasks.steps.ordered_sum import ordered_sum
-from ...tasks.steps.row_policy import RowPolicy
+from ...tasks.steps.number_limits import LARGEST_EXPONENT, ordered_sum
+from ...tasks.steps.policy import RowPolicy
 from ...tasks.steps.step import Step
 from ...tasks.sweeps.sweep import freed_tables
 from ..trees.costs import Rates

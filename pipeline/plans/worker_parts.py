@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from ...tasks.steps.ordered_sum import ordered_sum
+from ...tasks.steps.number_limits import ordered_sum
 from ..trees.costs import Rates, lowered_seconds
 from ..trees.memory import Sizing, partition, parts_below, table_bytes
 from .plan import Plan

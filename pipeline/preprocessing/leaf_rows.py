@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ...tasks.rows.keys import Keys
 from ...tasks.rows.numpy_rows import comparable
 from ...tasks.steps.light_dataclass import dataclass
-from ...tasks.steps.ordered_sum import ordered_sum
+from ...tasks.steps.number_limits import ordered_sum
 from .consistency import allowed
 from .preprocess import Leaf, Network
 

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from ...cluster.memory import default_memory_bytes
 from ...tasks.steps.light_dataclass import dataclass
-from ...tasks.steps.ordered_sum import ordered_sum
+from ...tasks.steps.number_limits import ordered_sum
 from ..errors import BudgetError, ModelError, format_bytes, format_count, shorten
 from ..models.function import greatest_costs
 from ..models.model import Model

@@ -31,7 +31,7 @@ from ...tasks.rows.memory_account import LargeJoinError, MemoryAccount, RowsNoRo
 from ...tasks.rows.ordering import concatenated
 from ...tasks.rows.relation import Dense, Relation, Table
 from ...tasks.steps.light_dataclass import dataclass
-from ...tasks.steps.row_policy import RowPolicy
+from ...tasks.steps.policy import RowPolicy
 from ...tasks.steps.step import Step
 from ...tasks.sweeps.sweep import spend
 from .run import Run

@@ -44,7 +44,7 @@ from ...tasks.rows.keys import Keys, Words
 from ...tasks.rows.memory_account import MemoryAccount, RowsNoRoomError
 from ...tasks.rows.ordering import Ranges, inside
 from ...tasks.rows.relation import Relation
-from ...tasks.steps.ordered_sum import ordered_sum
+from ...tasks.steps.number_limits import ordered_sum
 from ...tasks.steps.step import Step
 from ..errors import BudgetError, format_bytes
 from ..plans.row_bounds import MOST_BOXES

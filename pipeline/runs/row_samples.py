@@ -19,10 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...tasks.rows.relation import Relation, Table, from_dense
-from ...tasks.steps.number_limits import LARGEST_EXPONENT
-from ...tasks.steps.ordered_sum import ordered_sum
-from ...tasks.steps.policy import Policy
-from ...tasks.steps.row_policy import RowPolicy
+from ...tasks.steps.number_limits import LARGEST_EXPONENT, ordered_sum
+from ...tasks.steps.policy import Policy, RowPolicy
 from ...tasks.steps.semiring import LOG_SUM, Semiring
 from ...tasks.steps.step import Step
 from .run import Run

@@ -22,7 +22,7 @@ from ...tasks.rows.memory_account import MemoryAccount, RowsNoRoomError, possibl
 from ...tasks.rows.ordering import Ranges
 from ...tasks.rows.relation import Relation
 from ...tasks.steps.number_limits import CELL_BYTES
-from ...tasks.steps.row_policy import RowPolicy
+from ...tasks.steps.policy import RowPolicy
 from ...tasks.steps.semiring import LOG_SUM
 from ...tasks.steps.step import Step
 from ...tasks.sweeps.program import Program

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from math import ceil, prod
 from typing import Final
 
-from ...tasks.steps.ordered_sum import ordered_sum
+from ...tasks.steps.number_limits import ordered_sum
 from ...tasks.steps.step import Step
 from ..errors import ModelError
 from ..plans.plan import Plan

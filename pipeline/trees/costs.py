@@ -17,8 +17,7 @@ from ...tasks.steps.axes import mask_key, mask_of
 from ...tasks.steps.caches import Remembered
 from ...tasks.steps.light_dataclass import dataclass
 from ...tasks.steps.lowering import SMALL_CELLS, Lowered
-from ...tasks.steps.number_limits import SAME_SHARE
-from ...tasks.steps.ordered_sum import ordered_sum
+from ...tasks.steps.number_limits import SAME_SHARE, ordered_sum
 from ...tasks.steps.products import pays
 from ...tasks.steps.row_order import MERGED_CELLS, SPREAD_CELLS
 from ...tasks.steps.semiring import Semiring

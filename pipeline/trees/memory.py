@@ -24,7 +24,7 @@ from math import inf, prod
 from operator import itemgetter
 
 from ...tasks.steps.light_dataclass import dataclass
-from ...tasks.steps.ordered_sum import ordered_sum
+from ...tasks.steps.number_limits import ordered_sum
 from ...tasks.steps.step import Step, make_step
 from ...tasks.steps.streaming import least_bytes
 from ...tasks.sweeps.sweep import freed_tables, useful_threads

@@ -14,8 +14,7 @@ from operator import itemgetter
 from typing import Final
 
 from ...tasks.steps.light_dataclass import dataclass
-from ...tasks.steps.number_limits import SAME_SHARE
-from ...tasks.steps.ordered_sum import ordered_sum
+from ...tasks.steps.number_limits import SAME_SHARE, ordered_sum
 from ...tasks.steps.policy import Policy
 from ...tasks.steps.products import LEAST
 from ...tasks.sweeps.best_states import JOINT_STATES

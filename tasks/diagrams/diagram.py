@@ -15,8 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..compiler.jit import njit
-from ..steps.number_limits import FAR_INTEGER
-from ..steps.ordered_sum import ordered_sum
+from ..steps.number_limits import FAR_INTEGER, ordered_sum
 
 #: Weight of an edge that no assignment may take; the sum of two still fits int64.
 FORBIDDEN = FAR_INTEGER // 2

@@ -17,10 +17,9 @@ from numpy.typing import NDArray
 
 from ..gpu.arrays import is_device
 from ..steps.light_dataclass import dataclass
-from ..steps.number_limits import SAME_SHARE
-from ..steps.ordered_sum import ordered_sum
+from ..steps.number_limits import SAME_SHARE, ordered_sum
+from ..steps.policy import RowPolicy
 from ..steps.row_order import MERGED_CELLS, SMALL_SHARE
-from ..steps.row_policy import RowPolicy
 from ..steps.semiring import Semiring
 from ..steps.step import Step
 from ..steps.views import slice_of

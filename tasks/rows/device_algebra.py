@@ -19,7 +19,7 @@ from ..gpu.kernels import Kernel, compile_seconds, compile_together
 from ..gpu.memory import LongStepError, out_of_memory
 from ..gpu.tiling.device_lowering import device_step
 from ..steps.light_dataclass import dataclass
-from ..steps.row_policy import RowPolicy
+from ..steps.policy import RowPolicy
 from ..steps.step import Step
 from ..sweeps.device_sweep import DevicePlaces, DeviceProgram, on_device
 from ..sweeps.program import Program

@@ -11,7 +11,7 @@ import numpy as np
 from ..gpu import arrays
 from ..gpu.kernels import cupy, kernel
 from ..gpu.tiling.streams import THREADS
-from ..steps.row_policy import RowPolicy
+from ..steps.policy import RowPolicy
 from .device import SMALL_TABLE
 from .host import TABLE_CELLS_A_ROW
 from .layers import Layer, Operations, Rows, Space, lowered

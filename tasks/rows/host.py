@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..steps.light_dataclass import dataclass
-from ..steps.row_policy import RowPolicy
+from ..steps.policy import RowPolicy
 from ..steps.semiring import Semiring
 from . import numpy_rows
 from .keys import Keys, offsets, repacked

@@ -16,7 +16,7 @@ from ..compiler.code_cache import Patience
 from ..compiler.compile_limits import compiled_or
 from ..cpu.threads import share, split
 from ..gpu.arrays import on_host
-from ..steps.row_policy import RowPolicy
+from ..steps.policy import RowPolicy
 from .keys import Keys, Words, offsets, repacked
 
 # For a layer, and for one of its expanded rows.

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 from weakref import ref
 
 from ..steps.light_dataclass import dataclass
-from ..steps.row_policy import RowPolicy
+from ..steps.policy import RowPolicy
 from ..steps.semiring import Semiring
 from .joins import joined_reduced
 from .keys import Keys

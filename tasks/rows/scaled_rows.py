@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from ..steps.ordered_sum import ordered_sum
+from ..steps.number_limits import ordered_sum
 from ..steps.semiring import LOG_SUM, SUM_PRODUCT, Semiring
 from ..steps.step import Step
 from ..sweeps.scaled import Scaled, SumProduct, from_logs, in_range, joined_scales, measured

@@ -1,6 +1,14 @@
-"""Limits of the types of numbers, and the roundings that follow from them. Pure. None of them is tuned."""
+"""Limits of the types of numbers, the roundings that follow from them, and sums of floats in a fixed order. Pure.
+
+None of the limits is tuned.
+"""
+
+from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
+from functools import reduce
+from operator import add
 from typing import Final
 
 CELL_BYTES: Final = 8
@@ -26,3 +34,12 @@ OUTWARD_SHARE: Final = 4 * sys.float_info.epsilon
 """Moves a float that a few operations rounded safely to one side."""
 HASH_FACTOR: Final = 0x5851F42D4C957F2D
 """Multiplier of a linear congruential generator of 64 bits (Knuth's MMIX)."""
+
+
+def ordered_sum(values: Iterable[float]) -> float:
+    """Add floats from left to right, rounding after each, as NumPy's ``cumsum`` and ``bincount`` do.
+
+    The built-in ``sum`` does so before Python 3.12. Later versions compensate what rounding loses, and their last bit
+    can differ.
+    """
+    return reduce(add, values, 0.0)

@@ -1,4 +1,8 @@
-"""Tuned parameters as values: one frozen dataclass for each room, of which one value is in force. Pure."""
+"""Tuned parameters as values: one frozen dataclass for each room, of which one value is in force. Pure.
+
+The policies of sparse tables and of decoding sweeps stand here too, because rooms below and above ``tasks/rows`` and
+``tasks/sweeps`` read them.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, ClassVar, Self
+
+from .light_dataclass import dataclass
 
 
 class Policy:
@@ -45,3 +51,112 @@ class Policy:
             yield value
         finally:
             cls._in_force[cls] = before
+
+
+@dataclass(frozen=True)
+class RowPolicy(Policy):
+    """Tuned numbers of joins, sorts and layers of sparse tables.
+
+    Parameters
+    ----------
+    small_cells : int
+        Tables of at most this number of cells are arrays, and steps on such arrays are loops: analysing their rows
+        would take longer than the loops.
+    cells_of_a_row : int
+        Ratio of the time of a row of a join to the time of a cell of a loop.
+    rows_per_second : float
+        Rows of joins on this machine's cores in a second.
+    hopeless_ratio : float
+        Sparse joins are skipped if the expected number of rows exceeds the limit by more than this factor. The
+        expectation assumes independent tables. Real tables agree in far fewer rows, but not in this many fewer.
+    array_share : float
+        A table is an array of all cells if the array takes at most this multiple of the bytes of its rows; 0: never.
+    merged_copies : int
+        Memory of a result while it is merged from blocks, as a multiple of the bytes of its rows and their places.
+    warm_rows, cold_rows : int
+        NumPy processes this number of rows in the time of loading compiled loops, with the compiler loaded or not.
+    block_rows : int
+        Rows of a block. The block stays in the second-level cache.
+    plain_cells : int
+        Maximum expanded rows of a layer that NumPy computes. NumPy would take too long for a larger layer.
+    shared_rows : int
+        A thread sorts or expands at least this number of rows.
+    device_rows : int
+        If tables together, or joins at a time, have fewer rows, the host joins them. A join on a device takes a dozen
+        launches, and waits for some of them.
+    device_shared_joins : int
+        Joins that have more rows before their reduction are divided among all devices of a run, by ranges of keys. For
+        smaller joins, one device is faster: starting threads takes 5 ms, and copies between devices take time (390 GB/s
+        on an H100, which joins 18 rows in a nanosecond).
+    device_spare_rows : int
+        Additional rows that a layer on a device has memory for, beyond the rows that it keeps.
+    """
+
+    small_cells: int = 1 << 10
+    cells_of_a_row: int = 50
+    rows_per_second: float = 1e7
+    hopeless_ratio: float = 1e12
+    array_share: float = 1.0
+    merged_copies: int = 5
+    warm_rows: int = 1 << 19
+    cold_rows: int = 1 << 21
+    block_rows: int = 1 << 14
+    plain_cells: int = 1 << 17
+    shared_rows: int = 1 << 15
+    device_rows: int = 1 << 14
+    device_shared_joins: int = 1 << 29
+    device_spare_rows: int = 1 << 20
+
+
+@dataclass(frozen=True)
+class SweepPolicy(Policy):
+    """Tuned numbers for reading assignments and samples from the tables of a sweep.
+
+    Parameters
+    ----------
+    joint_states : int
+        Maximum joint states that are compared or drawn together. With more states, some variables are chosen first.
+    joined_cells : int
+        Maximum cells of a join that eliminates variables first. Larger tables stay on the device.
+    drawn_cells : int
+        Maximum cells of a table that is built for draws. With its derived arrays, it takes 40 MB.
+    rows_a_draw : int
+        One table serves all draws if it has at most this number of rows for each draw.
+    walked_draws : int
+        Number of draws that walk down the tree together and share the tables of steps.
+    drawn_cells_there : int
+        Maximum cells of all tables for draws on a device: 1 GB. The host stores at most twice this number.
+    walked_draws_there : int
+        ``walked_draws`` on a device. Each of its 270,000 resident threads takes four draws.
+    least_walk_seconds : float
+        Draws that one core makes in less time stay on the host, because their tables are built there.
+    tries_a_draw : int
+        If more draws than this are made for each allowed draw, the request is refused.
+    sliced_cells : int
+        Maximum cells of leaf tables that are cut into all slices together. Copying larger tables takes longer than the
+        Python code, and their places would take more memory than the tables.
+    sliced_together : int
+        Maximum number of cells of such tables together: with their places they take 24 bytes each, 6 MB.
+    enough_kept : float
+        If at least this fraction of draws is accepted, no other temperature is searched.
+    packed_cells : int
+        Maximum total cells of leaf tables that are packed and sent together. Hundreds of small tables then travel
+        several times faster. Packing larger tables would take longer than it saves.
+    batch_draws : int
+        Number of draws that are computed together. Their rows of 20 states stay in a cache of 2 MB.
+    """
+
+    joint_states: int = 1 << 11
+    joined_cells: int = 1 << 16
+    drawn_cells: int = 1 << 20
+    rows_a_draw: int = 2
+    walked_draws: int = 1 << 16
+    drawn_cells_there: int = 1 << 27
+    walked_draws_there: int = 1 << 20
+    least_walk_seconds: float = 0.2
+    tries_a_draw: int = 1000
+    sliced_cells: int = 1 << 12
+    sliced_together: int = 1 << 18
+    enough_kept: float = 0.25
+    packed_cells: int = 1 << 21
+    batch_draws: int = 1 << 13

@@ -19,9 +19,9 @@ from ..compiler.code_cache import compiler_pays
 from ..cpu.dense import run
 from ..gpu.arrays import on_host
 from ..steps.lowering import lower
+from ..steps.policy import SweepPolicy
 from ..steps.semiring import Semiring
 from ..steps.step import Step
-from ..steps.sweep_policy import SweepPolicy
 from ..steps.views import TableSlice, slice_of
 
 Array = NDArray[Any]

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..cpu.dense import run
-from ..steps.ordered_sum import ordered_sum
+from ..steps.number_limits import ordered_sum
 from ..steps.step import Step
 from .scaled import LOWEST, Scaled, in_range
 

@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..steps.number_limits import WORD_ONES
+from ..steps.policy import SweepPolicy
 from ..steps.semiring import SUM_PRODUCT
 from ..steps.step import make_step
-from ..steps.sweep_policy import SweepPolicy
 from .scaled import QuickSumProduct, Scaled, as_logs, in_range
 
 Array = NDArray[Any]

@@ -28,7 +28,7 @@ from ..gpu.small_steps import SmallSteps, small_kernel, takes
 from ..steps.caches import Remembered
 from ..steps.light_dataclass import dataclass
 from ..steps.lowering import Lowered
-from ..steps.ordered_sum import ordered_sum
+from ..steps.number_limits import ordered_sum
 from ..steps.semiring import LOG_SUM
 from ..steps.step import Step
 from .program import Freed, Program

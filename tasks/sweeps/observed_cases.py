@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..cpu.threads import share, split
-from ..steps.ordered_sum import ordered_sum
+from ..steps.number_limits import ordered_sum
 from .observed_loops import FINE, IMPOSSIBLE, LEFT, answer_cases
 from .observed_trees import CaseFunctions, CaseRoom
 from .scaled import Scaled

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from ..gpu.memory import portable_errors
 from ..steps.light_dataclass import dataclass
+from ..steps.policy import SweepPolicy
 from ..steps.step import Step
-from ..steps.sweep_policy import SweepPolicy
 from .sweep import Algebra, OnTable, Plain, freed_tables, restrict, sweep
 
 # The parts of tables that belong to slices: those of small tables are taken all at once, by one array of places.

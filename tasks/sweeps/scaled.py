@@ -20,8 +20,7 @@ from numpy.typing import NDArray
 from ..cpu.dense import contract, run
 from ..steps.light_dataclass import dataclass
 from ..steps.lowering import Quick
-from ..steps.number_limits import FAR_INTEGER, LARGEST_EXPONENT, LEAST_FACTOR
-from ..steps.ordered_sum import ordered_sum
+from ..steps.number_limits import FAR_INTEGER, LARGEST_EXPONENT, LEAST_FACTOR, ordered_sum
 from ..steps.semiring import LOG_SUM
 from ..steps.step import Step
 from ..steps.streaming import BLOCK_CELLS

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..steps.light_dataclass import dataclass
-from ..steps.sweep_policy import SweepPolicy
+from ..steps.policy import SweepPolicy
 from .scaled import Scaled
 
 Array = NDArray[Any]

@@ -50,7 +50,7 @@ from bucketflow.tasks.rows.keys import Keys
 from bucketflow.tasks.rows.ordering import disorder, gathered, layout, merged, moved, reordered
 from bucketflow.tasks.rows.relation import Relation, from_dense, restricted, to_dense
 from bucketflow.tasks.rows.row_backend import backend_of
-from bucketflow.tasks.steps.row_policy import RowPolicy
+from bucketflow.tasks.steps.policy import RowPolicy
 from bucketflow.tasks.steps.semiring import min_plus
 
 COSTS = min_plus("int32")

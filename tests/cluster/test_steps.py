@@ -34,7 +34,7 @@ from bucketflow.pipeline.runs import row_tasks
 from bucketflow.pipeline.runs.slices import SlicePolicy
 from bucketflow.tasks.boxes import row_box
 from bucketflow.tasks.boxes.box_policy import BoxPolicy
-from bucketflow.tasks.steps.row_policy import RowPolicy
+from bucketflow.tasks.steps.policy import RowPolicy
 from tests.models import grid
 from tests.pipeline.runs.sparse import ring
 

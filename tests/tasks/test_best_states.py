@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bucketflow.tasks.steps.policy import SweepPolicy
 from bucketflow.tasks.steps.semiring import MIN_PLUS, Semiring, min_plus
 from bucketflow.tasks.steps.step import make_step
-from bucketflow.tasks.steps.sweep_policy import SweepPolicy
 from bucketflow.tasks.steps.views import TableSlice, slice_of
 from bucketflow.tasks.sweeps import best_states
 from bucketflow.tasks.sweeps.sweep import restrict

@@ -15,9 +15,9 @@ from bucketflow.tasks.cpu import dense
 from bucketflow.tasks.gpu import decoding
 from bucketflow.tasks.gpu.arrays import upload
 from bucketflow.tasks.gpu.device_policy import DevicePolicy
+from bucketflow.tasks.steps.policy import SweepPolicy
 from bucketflow.tasks.steps.semiring import MIN_PLUS, Semiring, min_plus
 from bucketflow.tasks.steps.step import Step, make_step
-from bucketflow.tasks.steps.sweep_policy import SweepPolicy
 from tests.device_stand_in import device
 from tests.policies import InForce
 

@@ -30,7 +30,7 @@ from bucketflow.tasks.rows.device_algebra import DeviceChoice
 from bucketflow.tasks.rows.memory_account import MemoryAccount
 from bucketflow.tasks.rows.relation import Relation
 from bucketflow.tasks.steps.lowering import lower
-from bucketflow.tasks.steps.row_policy import RowPolicy
+from bucketflow.tasks.steps.policy import RowPolicy
 from bucketflow.tasks.steps.semiring import min_plus
 from bucketflow.tasks.steps.step import make_step
 from bucketflow.tasks.steps.views import slice_of

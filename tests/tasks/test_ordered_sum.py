@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from bucketflow.tasks.steps.ordered_sum import ordered_sum
+from bucketflow.tasks.steps.number_limits import ordered_sum
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -25,7 +25,7 @@ from bucketflow.tasks.rows.ordering import (
 )
 from bucketflow.tasks.rows.relation import Dense, Relation, _digits, from_dense, restricted, to_dense
 from bucketflow.tasks.rows.row_backend import backend_of
-from bucketflow.tasks.steps.row_policy import RowPolicy
+from bucketflow.tasks.steps.policy import RowPolicy
 from bucketflow.tasks.steps.semiring import LOG_SUM, MIN_PLUS, SUM_PRODUCT, Semiring, min_plus, mod_sum_product
 
 

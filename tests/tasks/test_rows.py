@@ -24,7 +24,7 @@ from bucketflow.tasks.rows.layers import (
     order_of_groups,
     row_bytes,
 )
-from bucketflow.tasks.steps.row_policy import RowPolicy
+from bucketflow.tasks.steps.policy import RowPolicy
 from tests.policies import InForce
 
 

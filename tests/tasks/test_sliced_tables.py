@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bucketflow.tasks.steps.sweep_policy import SweepPolicy
+from bucketflow.tasks.steps.policy import SweepPolicy
 from bucketflow.tasks.sweeps.program import SlicedTables
 from bucketflow.tasks.sweeps.sweep import restrict
 from tests.memory import traced

@@ -12,8 +12,7 @@ from ....tasks.compiler.working_time import working_seconds
 from ....tasks.gpu.cold_kernels import AVOIDED_START
 from ....tasks.gpu.memory import LongStepError
 from ....tasks.steps.light_dataclass import dataclass
-from ....tasks.steps.number_limits import CELL_BYTES
-from ....tasks.steps.ordered_sum import ordered_sum
+from ....tasks.steps.number_limits import CELL_BYTES, ordered_sum
 from ....tasks.steps.semiring import MIN_PLUS, SUM_PRODUCT
 from ...errors import BudgetError, format_bytes
 from ...machine.resources import Resources

@@ -16,7 +16,7 @@ from ....tasks.compiler.compile_limits import is_limited
 from ....tasks.compiler.interpreted import Interpreter
 from ....tasks.networks.flat import offsets
 from ....tasks.search.state import least_costs
-from ....tasks.steps.ordered_sum import ordered_sum
+from ....tasks.steps.number_limits import ordered_sum
 from ...cost_networks.cost_network import CostNetwork, States
 from ..limits import Outcome
 from ..prover import SearchProver

@@ -10,8 +10,7 @@ from itertools import accumulate
 from typing import Final
 
 from ...steps.axes import Axes
-from ...steps.number_limits import LARGEST_INT32
-from ...steps.ordered_sum import ordered_sum
+from ...steps.number_limits import LARGEST_INT32, ordered_sum
 from ..tiling.device_limits import NOMINAL
 from .tiles import LINE_CELLS, NO_GROUP, CaseGroup, Tiles, busy_seconds, cells_of, message_tiles, tiles_with_lanes
 

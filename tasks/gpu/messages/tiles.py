@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...steps.axes import Axes
-from ...steps.ordered_sum import ordered_sum
+from ...steps.number_limits import ordered_sum
 from ..tiling.device_limits import NOMINAL
 from ..tiling.streams import Axis
 

@@ -28,7 +28,7 @@ from bucketflow.pipeline.cost_networks.preparation import prepare
 from bucketflow.pipeline.proofs.prover_policy import ProverPolicy
 from bucketflow.pipeline.proofs.provers.branch_and_bound import EverySearch
 from bucketflow.pipeline.queries.arithmetic import optimum_arithmetic
-from bucketflow.tasks.steps.sweep_policy import SweepPolicy
+from bucketflow.tasks.steps.policy import SweepPolicy
 from bucketflow.tasks.sweeps import best_states
 from tests.exact import Weights, costs
 from tests.models import bayes_models, cost_models, grid, markov_models

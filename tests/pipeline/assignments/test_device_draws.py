@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import bucketflow
 from bucketflow import Model, ModelError, sample
-from bucketflow.tasks.steps.sweep_policy import SweepPolicy
+from bucketflow.tasks.steps.policy import SweepPolicy
 from bucketflow.tasks.sweeps import conditional_draws
 from tests import device_stand_in
 from tests.device_stand_in import device, real_device

@@ -30,7 +30,7 @@ from bucketflow.pipeline.budget.budget_policy import BudgetPolicy
 from bucketflow.pipeline.cli.main import main
 from bucketflow.pipeline.formats.format_policy import FormatPolicy
 from bucketflow.pipeline.options import Options
-from bucketflow.tasks.steps.sweep_policy import SweepPolicy
+from bucketflow.tasks.steps.policy import SweepPolicy
 from bucketflow.tasks.sweeps.conditional_draws import inverse, uniform_numbers
 from tests.device_stand_in import device as stand_in
 from tests.exact import Weights, costs

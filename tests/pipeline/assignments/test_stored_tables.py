@@ -18,7 +18,7 @@ from bucketflow.tasks.boxes.box_policy import BoxPolicy
 from bucketflow.tasks.gpu.device_policy import DevicePolicy
 from bucketflow.tasks.rows.device_algebra import entries
 from bucketflow.tasks.rows.memory_account import MemoryAccount, RowsNoRoomError, TooMuchWorkError
-from bucketflow.tasks.steps.sweep_policy import SweepPolicy
+from bucketflow.tasks.steps.policy import SweepPolicy
 from tests.device_stand_in import device
 from tests.exact import Weights, costs
 from tests.models import cost_models, grid, markov_models

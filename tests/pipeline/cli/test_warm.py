@@ -61,7 +61,7 @@ import numpy as np
 import bucketflow as b
 from bucketflow.pipeline.cli.calibrate import _grid
 from bucketflow.tasks.compiler.code_cache import impatient
-from bucketflow.tasks.steps.row_policy import RowPolicy
+from bucketflow.tasks.steps.policy import RowPolicy
 
 def clauses():
     clause = (np.arange(8.0) > 0.0).reshape(2, 2, 2)

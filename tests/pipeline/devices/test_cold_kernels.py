@@ -28,9 +28,8 @@ from bucketflow.tasks.gpu.kernels import Kernel
 from bucketflow.tasks.gpu.messages import propagation
 from bucketflow.tasks.rows import device_algebra
 from bucketflow.tasks.rows.device_algebra import DeviceChoice
-from bucketflow.tasks.steps.row_policy import RowPolicy
+from bucketflow.tasks.steps.policy import RowPolicy, SweepPolicy
 from bucketflow.tasks.steps.semiring import LOG_SUM, MIN_PLUS
-from bucketflow.tasks.steps.sweep_policy import SweepPolicy
 from bucketflow.tasks.sweeps import device_walks
 from tests.device_stand_in import StandIn, device
 from tests.interpreted_device import InterpretedMessages

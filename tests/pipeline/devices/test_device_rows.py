@@ -21,7 +21,7 @@ from bucketflow.tasks.gpu.arrays import is_device
 from bucketflow.tasks.rows import device_algebra as rows_device
 from bucketflow.tasks.rows import memory_account
 from bucketflow.tasks.rows.relation import Relation
-from bucketflow.tasks.steps.row_policy import RowPolicy
+from bucketflow.tasks.steps.policy import RowPolicy
 from tests.device_stand_in import RealDevice, StandIn, device, real_device
 from tests.models import cost_models
 from tests.pipeline.runs.sparse import dense_ring, ring, sparse_models

@@ -27,7 +27,7 @@ from bucketflow.tasks.boxes.box_policy import BoxPolicy
 from bucketflow.tasks.boxes.row_box import RowBoxes, row_box_phases, run_row_box, sizes_within
 from bucketflow.tasks.gpu.arrays import is_device
 from bucketflow.tasks.rows.host import HostRows
-from bucketflow.tasks.steps.row_policy import RowPolicy
+from bucketflow.tasks.steps.policy import RowPolicy
 from tests.device_stand_in import RealDevice, StandIn, device, real_device
 from tests.pipeline.devices.test_device_rows import FEW
 from tests.pipeline.runs.sparse import dense_ring, ring, sparse_models

@@ -26,7 +26,7 @@ from bucketflow.tasks.rows.joins import joined_reduced
 from bucketflow.tasks.rows.keys import Keys
 from bucketflow.tasks.rows.memory_account import MemoryAccount
 from bucketflow.tasks.rows.relation import Dense, Relation
-from bucketflow.tasks.steps.row_policy import RowPolicy
+from bucketflow.tasks.steps.policy import RowPolicy
 from bucketflow.tasks.steps.semiring import MIN_PLUS, SUM_PRODUCT
 from bucketflow.tasks.steps.step import make_step
 from bucketflow.tasks.sweeps.sweep import Plain

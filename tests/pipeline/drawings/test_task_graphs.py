@@ -22,7 +22,7 @@ from bucketflow.pipeline.plans.plan import Plan, empty_plan
 from bucketflow.pipeline.plans.task_graph import TaskGraph, TaskNode
 from bucketflow.pipeline.plans.worker_parts import for_workers
 from bucketflow.pipeline.trees.costs import Rates
-from bucketflow.tasks.steps.row_policy import RowPolicy
+from bucketflow.tasks.steps.policy import RowPolicy
 from tests.models import grid
 
 SPILLED = {"memory": "28kB", "fit": "spill", "disk": "1GB", "order": "min-fill", "tree": "bucket"}

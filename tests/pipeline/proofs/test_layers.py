@@ -20,7 +20,7 @@ from bucketflow.pipeline.proofs.prover_policy import ProverPolicy
 from bucketflow.pipeline.proofs.provers.layered_search import LayeredSearch, Stop, Trail, layers
 from bucketflow.pipeline.proofs.provers.row_layers import ROUNDS, LayerRound, RowSearch
 from bucketflow.tasks.rows.layers import HOST, Space, first_rows, next_rows
-from bucketflow.tasks.steps.row_policy import RowPolicy
+from bucketflow.tasks.steps.policy import RowPolicy
 from tests.policies import InForce
 
 from .networks import brute_least, cost_networks

@@ -29,7 +29,7 @@ from bucketflow.pipeline.runs.run import Run
 from bucketflow.pipeline.runs.slices import Slices, run_group, slices_of
 from bucketflow.pipeline.trees.costs import Rates
 from bucketflow.pipeline.trees.memory import partition, table_bytes
-from bucketflow.tasks.steps.sweep_policy import SweepPolicy
+from bucketflow.tasks.steps.policy import SweepPolicy
 from bucketflow.tasks.sweeps import program as module
 from bucketflow.tasks.sweeps.scaled import Scaled
 from tests.models import bayes_models, cost_models, grid, markov_models

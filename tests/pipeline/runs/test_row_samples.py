@@ -21,7 +21,7 @@ from bucketflow.pipeline.options import Options
 from bucketflow.pipeline.runs.parts import sweep_parts
 from bucketflow.pipeline.runs.row_samples import SamplingPolicy, sampled_work
 from bucketflow.pipeline.runs.run import Run
-from bucketflow.tasks.steps.row_policy import RowPolicy
+from bucketflow.tasks.steps.policy import RowPolicy
 from tests.pipeline.runs.sparse import dense_ring, ring
 from tests.pipeline.runs.test_rows_memory import band_grid
 from tests.policies import InForce

@@ -34,7 +34,7 @@ from bucketflow.pipeline.runs.slices import run_group, slices_of
 from bucketflow.tasks.rows import algebra, memory_account
 from bucketflow.tasks.rows.host import HostRows
 from bucketflow.tasks.rows.memory_account import RowsNoRoomError
-from bucketflow.tasks.steps.row_policy import RowPolicy
+from bucketflow.tasks.steps.policy import RowPolicy
 from tests.memory import traced
 from tests.models import brute_count
 from tests.pipeline.queries.test_counts import chain

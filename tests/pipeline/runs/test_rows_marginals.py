@@ -17,7 +17,7 @@ from bucketflow.pipeline.runs import row_sweep as row_tables
 from bucketflow.storage import ledger
 from bucketflow.tasks.rows import scaled_rows
 from bucketflow.tasks.rows.host import HostRows
-from bucketflow.tasks.steps.row_policy import RowPolicy
+from bucketflow.tasks.steps.policy import RowPolicy
 from bucketflow.tasks.sweeps.scaled import Scaled, measured
 from tests.memory import traced
 from tests.pipeline.runs.sparse import COSTS, WEIGHTS, ring

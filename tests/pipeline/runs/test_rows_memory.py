@@ -24,7 +24,7 @@ from bucketflow.tasks.rows.keys import Keys
 from bucketflow.tasks.rows.ordering import forget_layouts
 from bucketflow.tasks.rows.relation import Dense, Table, from_dense, restricted
 from bucketflow.tasks.steps import step as step_module
-from bucketflow.tasks.steps.row_policy import RowPolicy
+from bucketflow.tasks.steps.policy import RowPolicy
 from bucketflow.tasks.steps.semiring import MIN_PLUS
 from bucketflow.tasks.steps.step import make_step
 from tests.memory import traced

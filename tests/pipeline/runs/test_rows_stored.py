@@ -32,7 +32,7 @@ from bucketflow.tasks.boxes.row_box import RowBoxes, even_chunks, known_run, run
 from bucketflow.tasks.rows.host import HostRows
 from bucketflow.tasks.rows.keys import Keys
 from bucketflow.tasks.rows.relation import Relation
-from bucketflow.tasks.steps.row_policy import RowPolicy
+from bucketflow.tasks.steps.policy import RowPolicy
 from bucketflow.tasks.steps.semiring import MIN_PLUS
 from bucketflow.tasks.steps.step import make_step
 from tests.device_stand_in import device

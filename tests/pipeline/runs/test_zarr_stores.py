@@ -16,7 +16,7 @@ from bucketflow.storage import ledger
 from bucketflow.storage.spec import Receipt, TableSpec
 from bucketflow.storage.tables import create_group, delete_table
 from bucketflow.tasks.boxes.box_policy import BoxPolicy
-from bucketflow.tasks.steps.row_policy import RowPolicy
+from bucketflow.tasks.steps.policy import RowPolicy
 from tests.models import grid
 from tests.opening import opened
 from tests.pipeline.runs.test_outofcore import budget
