@@ -40,8 +40,8 @@ from bucketflow.tasks.rows.numpy_rows import ANY_ORDER
 from bucketflow.tasks.steps.lowering import Lowered
 from bucketflow.tasks.steps.semiring import Semiring
 from bucketflow.tasks.steps.views import TableSlice
+from bucketflow.tasks.sweeps import conditional_draws
 from bucketflow.tasks.sweeps import device_sweep as gpu_sweep
-from bucketflow.tasks.sweeps import device_walks
 from bucketflow.tasks.sweeps.conditional_draws import inverse, uniform_numbers
 
 
@@ -445,7 +445,7 @@ def device(patch: pytest.MonkeyPatch, least_cells: int = 64, cards: int = 1) -> 
     patch.setattr(gpu_decoding, "processors", lambda: 2)
     patch.setattr(gpu_decoding, "decode_kernel", _decode_kernel)
     patch.setattr(gpu_sweep, "decode_kernel", _decode_kernel)
-    patch.setattr(device_walks, "walk_kernel", _walk_kernel)
+    patch.setattr(conditional_draws, "walk_kernel", _walk_kernel)
     patch.setattr(propagation, "propagation_kernels", lambda *_: [])
     for name in ("gather_kernel", "small_kernel"):
         patch.setattr(gpu_sweep, name, lambda _: types.SimpleNamespace(is_loaded=True))
@@ -531,8 +531,8 @@ def _walk_kernel(dtype: str, entry: str) -> Callable[..., None]:
             return
         assert draws % 4 == begun % 4 == 0
         assert draws <= 4 * grid[0] * block[0]
-        itemsize = device_walks._CONDITIONAL.itemsize
-        records = _read(record, "conditionals", "u1", 0, itemsize * count).view(device_walks._CONDITIONAL)
+        itemsize = conditional_draws._CONDITIONAL.itemsize
+        records = _read(record, "conditionals", "u1", 0, itemsize * count).view(conditional_draws._CONDITIONAL)
         for own in records:
             row, states = np.zeros(draws, np.intp), int(own["states"])
             span = int(own["first_given"]), int(own["first_given"] + own["given"])

@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 
 from ...tasks.gpu.cold_kernels import AVOIDED_START, cores_end_first
 from ...tasks.steps.policy import SweepPolicy
+from ...tasks.sweeps import conditional_draws
 from ...tasks.sweeps.conditional_draws import TOGETHER as TOGETHER
-from ...tasks.sweeps.conditional_draws import Conditional, step_conditionals
+from ...tasks.sweeps.conditional_draws import Conditional, DeviceWalks, step_conditionals, walk_bytes
 from ...tasks.sweeps.scaled import Scaled, measured
 from ..answering.engines.strategy_policy import StrategyPolicy
 from ..machine.resources import Resources
@@ -59,9 +60,7 @@ def why_walked_here(
         large = [s.lowered for s in sweep.run.plan.up if s.lowered.out_cells > policy.rows_a_draw * draws]
         if sum([each.cells for each in large]) * StrategyPolicy().table_cell_seconds > cores:
             return "because this takes less time than making the tables for a device"
-    from ...tasks.sweeps import device_walks
-
-    if cores_end_first(device_walks.walk_kernels(dtype), cores):
+    if cores_end_first(conditional_draws.walk_kernels(dtype), cores):
         AVOIDED_START.add(cores)
         return "because this takes less time than compiling the kernels of a device"
     return ""
@@ -84,8 +83,6 @@ def device_walks(
     columns : int
         Variables that are drawn, the first of the model.
     """
-    from ...tasks.sweeps.device_walks import DeviceWalks, walk_bytes
-
     free = resources.memory_bytes
     cells = min(cells_there(resources.host_bytes), free // 16)
     conditionals, streams = list[Conditional](), list[int]()

@@ -50,8 +50,7 @@ def warm(portable: bool) -> None:
     Loops are compiled for this machine's processor. With --portable they are also compiled for every processor that has
     the instructions of x86-64-v3 (Intel Haswell, AMD Zen and later).
     """
-    from ...tasks.compiler.code_cache import code_home
-    from ...tasks.compiler.processors import PORTABLE, host_processor, runs_portable_code
+    from ...tasks.compiler.code_cache import PORTABLE, code_home, host_processor, runs_portable_code
 
     try:
         click.echo(f"storing machine code in {code_home()}")
@@ -153,7 +152,7 @@ def _kernels() -> None:
     from ...tasks.gpu.small_steps import small_kernel
     from ...tasks.rows.device import join_kernels
     from ...tasks.steps.semiring import LOG_SUM, SUM_PRODUCT, min_plus, mod_sum_product
-    from ...tasks.sweeps.device_walks import walk_kernels
+    from ...tasks.sweeps.conditional_draws import walk_kernels
 
     try:
         count_gpus("all")

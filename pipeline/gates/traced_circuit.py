@@ -25,7 +25,7 @@ from .stored_gates import STORED_GATE_BYTES, StoredGates, stored_bytes
 
 if TYPE_CHECKING:
     from ...tasks.counting.count import Count, Counted
-    from ...tasks.counting.search_trace import SearchTrace
+    from ...tasks.counting.loops import SearchTrace
 
 # Uses of literals that a search visits in a nominal second, as in sums by search.
 _SEARCHED_PER_SECOND: Final = 2.0**23 / 0.3
@@ -183,7 +183,7 @@ class TracedCircuit(CircuitMaker):
 
     def _graph(self, found: Counted) -> CircuitGraph:
         """Put the circuit together of a trace."""
-        from ...tasks.counting.search_trace import NO_NODE
+        from ...tasks.counting.loops import NO_NODE
 
         constants = self._constants  # which may make leaves
         store = GateStore(self.leaves.count, self._allowed_bytes)

@@ -20,8 +20,7 @@ import numpy as np
 
 from ...cluster.version import __version__
 from ...storage.files import cache_folder, write_whole
-from ...tasks.compiler.code_cache import is_compiled
-from ...tasks.compiler.processors import cpu_model
+from ...tasks.compiler.code_cache import cpu_model, is_compiled
 from ...tasks.cpu.dense import run
 from ...tasks.steps.lowering import lower
 from ...tasks.steps.semiring import Semiring

@@ -23,8 +23,7 @@ from ...storage.chunks import write_chunk
 from ...storage.files import Place, refuse_links, remove_folder
 from ...storage.spec import Key, Receipt
 from ...tasks.boxes.box import new_receipt
-from ...tasks.boxes.receipts import Receipts
-from ...tasks.boxes.stores import ChunkFiles, box_shape, place
+from ...tasks.boxes.stores import ChunkFiles, Receipts, box_shape, place
 from ...tasks.gpu.arrays import on_host
 from ...tasks.steps.light_dataclass import dataclass
 from ...tasks.steps.semiring import LOG_SUM, MIN_PLUS

@@ -25,9 +25,7 @@ from ...storage.spec import ChunkLostError, Receipt, StorageError, TableSpec
 from ...storage.tables import LOG_SCALE, LOGS, create_table
 from ...tasks.boxes.box import Box, run_box
 from ...tasks.boxes.codecs import Codec
-from ...tasks.boxes.object_chunks import chunk_store
-from ...tasks.boxes.receipts import Receipts
-from ...tasks.boxes.stores import Key, Store
+from ...tasks.boxes.stores import Key, Receipts, Store, chunk_store
 from ...tasks.gpu.memory import DeviceMemoryError
 from ...tasks.steps.light_dataclass import dataclass
 from ...tasks.sweeps.program import Program

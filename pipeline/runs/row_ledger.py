@@ -25,7 +25,6 @@ from ...storage.files import free_bytes
 from ...storage.spec import ChunkLostError, Receipt, TableSpec
 from ...tasks.boxes.box import new_receipt
 from ...tasks.boxes.box_policy import MOST_CUTS, BoxPolicy
-from ...tasks.boxes.receipts import Receipts
 from ...tasks.boxes.row_box import (
     Path,
     RowBoxes,
@@ -39,7 +38,7 @@ from ...tasks.boxes.row_box import (
     told_ranges,
 )
 from ...tasks.boxes.sorted_runs import RowRun
-from ...tasks.boxes.stores import ChunkFiles, Key
+from ...tasks.boxes.stores import ChunkFiles, Key, Receipts
 from ...tasks.rows.keys import Keys, Words
 from ...tasks.rows.memory_account import MemoryAccount, RowsNoRoomError
 from ...tasks.rows.ordering import Ranges, inside

@@ -16,8 +16,7 @@ from ...cluster.pool import SerialPool, TaskLabel
 from ...storage.files import free_bytes
 from ...storage.spec import Receipt
 from ...tasks.boxes.box_policy import BoxPolicy
-from ...tasks.boxes.object_chunks import chunk_store
-from ...tasks.boxes.stores import ChunkFiles
+from ...tasks.boxes.stores import ChunkFiles, chunk_store
 from .row_sweep import RowTables
 from .run import Run, ignored
 

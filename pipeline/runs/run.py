@@ -214,7 +214,7 @@ class Run(Generic[T]):
         if self.kept_bytes is None or self.folder is None or self.plan.way != "memory":
             return None
         from ...tasks.boxes.box import TableArchive
-        from ...tasks.boxes.object_chunks import chunk_store
+        from ...tasks.boxes.stores import chunk_store
 
         store, codec = chunk_store((self.folder / TABLES).absolute()), self.arithmetic.codec
         return TableArchive(store, codec, self.plan.dims, self.kept_bytes, self.names, self.told_of)

@@ -405,8 +405,7 @@ def _on_table(run: Run[Any]) -> OnTable | None:
 def _receipts(run: Run[Any], slices: Slices[Any]) -> dict[int, Receipt]:
     """Open the tables of a run directory; return the receipts of the groups whose beliefs are undamaged."""
     from ...storage.tables import create_table
-    from ...tasks.boxes.receipts import Receipts
-    from ...tasks.boxes.stores import ChunkFiles
+    from ...tasks.boxes.stores import ChunkFiles, Receipts
 
     assert slices.folder is not None
     open_tables(run.pool, slices.folder, run.told)

@@ -3,6 +3,9 @@
 How long a compiler takes is guessed, and it cannot be interrupted. The other process keeps the machine code in a file,
 which is loaded like code that was compiled before. A process that is not through by the deadline goes on after it, so
 that its work is not lost: the next run finds the code.
+
+Meanwhile the interpreter can run the loops, if they read and write arrays entry by entry and call nothing but each
+other. It begins immediately, and takes some sixty times as long as machine code for a node of a search.
 """
 
 from __future__ import annotations
@@ -12,14 +15,19 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from threading import Lock
+from types import FunctionType
 from typing import Any
 
-from .code_cache import code_roots
-from .compile_limits import NotCompiledError, goes_on, time_left
+import numpy as np
+
+from .code_cache import code_roots, is_compiled
+from .compile_limits import NotCompiledError, goes_on, going_on_meanwhile, time_left
 from .outside_process import LOOK_SECONDS
 from .working_time import count_compiling, say_compiling
 
@@ -174,3 +182,87 @@ def compile_given() -> None:
 
     module, name, signature = pickle.loads(sys.stdin.buffer.read())
     getattr(import_module(module), name).compile(signature)
+
+
+_WAIT_SECONDS = 1.0
+
+Replaced = tuple[tuple[str, Callable[..., Any]], ...]
+
+
+class Interpreter:
+    """Runs loops of a module in the interpreter until their machine code is there, within a time limit.
+
+    Parameters
+    ----------
+    module : str
+        Such as "tasks.search.branch_and_bound".
+    patience_seconds : float
+        CPU seconds of a loop in the interpreter from which on another process compiles it.
+    most_seconds : float
+        CPU seconds of a loop in the interpreter from which on each call first waits for that process, for a second at
+        most: on a busy machine both share a core, and the interpreter would keep the compiler from it.
+    replaced : dict of str to callable, optional
+        Inner functions that NumPy does better, by name.
+    """
+
+    def __init__(
+        self,
+        module: str,
+        patience_seconds: float = 0.25,
+        most_seconds: float = 2.0,
+        replaced: Mapping[str, Callable[..., Any]] | None = None,
+    ) -> None:
+        self._module, self._patience, self._most = module, patience_seconds, most_seconds
+        self._replaced = tuple((replaced or {}).items())
+        self._spent: dict[str, float] = defaultdict(float)
+
+    def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Return the result of a loop; arrays among its arguments are written in place."""
+        spent = self._spent[function.__name__]
+        if spent >= self._patience or is_compiled(self._module, function.__name__):
+            try:
+                with going_on_meanwhile():
+                    return function(*arguments)
+            except NotCompiledError as error:
+                if error.pending and spent >= self._most:
+                    await_any(bool, _WAIT_SECONDS)
+        return self._interpret(function, *arguments)
+
+    def _interpret(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        start = time.process_time()
+        try:
+            return run_interpreted(function, *arguments, replaced=self._replaced)
+        finally:
+            self._spent[function.__name__] += time.process_time() - start
+
+
+def run_interpreted(function: Callable[..., Any], *arguments: Any, replaced: Replaced = ()) -> Any:
+    """Call a compiled function in the interpreter.
+
+    Parameters
+    ----------
+    function : callable
+        A function that :func:`.jit.njit` made.
+    *arguments
+        Arrays are read and written in place. They are passed as memory views, with entries as plain numbers.
+    replaced : tuple of (str, callable)
+        Inner functions that replace the functions of these names.
+
+    Returns
+    -------
+    object
+        The value that the machine code would return.
+    """
+    views = (memoryview(each) if isinstance(each, np.ndarray) else each for each in arguments)  # type: ignore[arg-type]
+    return interpreted(function, replaced)(*views)
+
+
+@cache
+def interpreted(function: Callable[..., Any], replaced: Replaced = ()) -> Callable[..., Any]:
+    """Return a compiled function without its machine code; the compiled functions that it calls are replaced, too."""
+    plain: Any = getattr(function, "py_func")  # noqa: B009 - callables are not known to have one
+    known = plain.__globals__
+    inner = {name for name in plain.__code__.co_names if hasattr(known.get(name), "py_func")}
+    called = {name: interpreted(known[name], replaced) for name in inner}
+    called |= {name: other for name, other in replaced if name in inner}
+    return FunctionType(plain.__code__, {**known, **called}, plain.__name__, plain.__defaults__)

@@ -13,10 +13,9 @@ from typing import Any, TypeVar, cast
 
 import numba
 
-from .code_cache import code_folders, processor
+from .code_cache import PORTABLE, PORTABLE_FEATURES, code_folders, processor
 from .numba_parts import unknown_numba
 from .own_compilation import DISPATCHER_PATCHES, Patch, compile_as_ours, own
-from .processors import PORTABLE, PORTABLE_FEATURES
 
 F = TypeVar("F", bound=Callable[..., Any])
 

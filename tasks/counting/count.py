@@ -34,8 +34,22 @@ from .count_state import (
     new_known,
     new_state,
 )
-from .loops import CROWDED, FINISHED, FULL, LONG, SHALLOW, as_integer, begin_branch, count, decide
-from .search_trace import MOST_NODES, NO_NODE, SearchTrace, grown_trace, new_trace
+from .loops import (
+    CROWDED,
+    FINISHED,
+    FULL,
+    LONG,
+    MOST_NODES,
+    NO_NODE,
+    SHALLOW,
+    SearchTrace,
+    as_integer,
+    begin_branch,
+    count,
+    decide,
+    grown_trace,
+    new_trace,
+)
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,8 @@ from .diagram import (
     align,
     last_weights,
     packed,
+    turn,
 )
-from .hashing import turn
 from .min_plus_loops import expand, merge, minimise_last
 
 Integers = NDArray[np.int64]

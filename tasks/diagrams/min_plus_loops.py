@@ -22,8 +22,13 @@ from .diagram import (
     Pairing,
     States,
     crossing,
+    filled,
+    longer,
+    node_of,
+    place,
+    rehashed,
+    wider,
 )
-from .hashing import filled, longer, node_of, place, rehashed, wider
 
 
 @njit(nogil=True, makes_arrays=True)

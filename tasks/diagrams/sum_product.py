@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from ..steps.number_limits import LEAST_FACTOR
 from . import sum_product_loops
-from .diagram import Diagram, Pairing, align, packed
-from .hashing import turn
+from .diagram import Diagram, Pairing, align, packed, turn
 from .min_plus import DiagramStoppedError, Integers, NoRoomError, levels_of, one_node
 from .sum_product_loops import Reached
 

@@ -14,8 +14,7 @@ import numpy as np
 
 from ..compiler.jit import njit
 from ..steps.number_limits import LEAST_FACTOR
-from .diagram import Diagram, Pairing, crossing
-from .hashing import filled, longer, node_of, place, rehashed, wider
+from .diagram import Diagram, Pairing, crossing, filled, longer, node_of, place, rehashed, wider
 
 # Entries of the loops' counts: the next level, states on it, edges before it, whether memory or work was exhausted,
 # whether a product is too small for a float, the total change of weights in units in the last place, and the number of

@@ -11,7 +11,6 @@ from ..compiler.vectors import fill, number, put_number, put_word, word
 from ..cpu.product import Multiplication
 from ..cpu.stream_loops import Scratch, StreamNest
 from ..steps.products import TILE_ROWS
-from .message_loops import spread
 from .packed_loops import (
     LOOSE_AT,
     LOWEST_AT,
@@ -23,6 +22,7 @@ from .packed_loops import (
     least,
     mark_readers,
     same_ratios,
+    spread,
 )
 from .stages import MOST_PLACES
 

@@ -56,7 +56,7 @@ class StageNest(NamedTuple):
     Parameters
     ----------
     code : tuple of int
-        As :func:`.message_loops.join` reads it.
+        As :func:`.packed_loops.join` reads it.
     operands : tuple of int
         Positions among the inputs of the step, then among the results of its earlier nests.
     cells, swept : int
@@ -308,7 +308,7 @@ def _laid(
 
 
 def spread_code(sizes: Sequence[int], strides: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return nested loops that multiply tables cell by cell, as :func:`.message_loops.join` reads them.
+    """Return nested loops that multiply tables cell by cell, as :func:`.packed_loops.join` reads them.
 
     Parameters
     ----------

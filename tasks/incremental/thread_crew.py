@@ -19,8 +19,7 @@ from ..cpu.stream_loops import Scratch, StreamNest, nest_of, stream
 from ..steps.axes import Axes
 from ..steps.semiring import SUM_PRODUCT
 from ..steps.streaming import StreamLoops
-from .message_loops import iterate_nest
-from .packed_loops import STATE_AT, PackedLayout, PackedState, is_due, run_small
+from .packed_loops import STATE_AT, PackedLayout, PackedState, is_due, iterate_nest, run_small
 from .schedule import STAGES, Item, Schedule
 from .stage_loops import GROUP, IDLE, Course, Large, Stages, run_stage
 from .stages import MOST_PARTS, LargeStep, PropagationPolicy, spread_code

@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from ..cpu.threads import share, split
 from ..steps.number_limits import ordered_sum
-from .observed_loops import FINE, IMPOSSIBLE, LEFT, answer_cases
-from .observed_trees import CaseFunctions, CaseRoom
+from .observed_loops import FINE, IMPOSSIBLE, LEFT, CaseFunctions, CaseRoom, answer_cases
 from .scaled import Scaled
 
 Array = NDArray[Any]

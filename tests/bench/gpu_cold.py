@@ -51,9 +51,9 @@ def _modules(_: int | None) -> None:
     from bucketflow.pipeline.compiled import device_cases
     from bucketflow.pipeline.machine import device
     from bucketflow.tasks.rows import device_algebra
-    from bucketflow.tasks.sweeps import device_walks
+    from bucketflow.tasks.sweeps import conditional_draws
 
-    assert all((device_cases, device, device_algebra, device_walks))
+    assert all((device_cases, device, device_algebra, conditional_draws))
 
 
 KINDS: Final[dict[str, Callable[[int | None], Any]]] = {

@@ -27,7 +27,7 @@ from bucketflow.storage.files import Place, remove_folder
 from bucketflow.storage.object_store import ObjectPath
 from bucketflow.storage.spec import Receipt, TableSpec
 from bucketflow.storage.tables import create_group
-from bucketflow.tasks.boxes.object_chunks import chunk_store
+from bucketflow.tasks.boxes.stores import chunk_store
 from tests.models import grid
 
 TOTAL_BYTES = 1 << 25

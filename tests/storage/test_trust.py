@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bucketflow.storage.files import write_whole
-from bucketflow.storage.trust import UntrustedError, check_folder, read_trusted
+from bucketflow.storage.files import UntrustedError, check_folder, read_trusted, write_whole
 
 ME = frozenset((0, os.geteuid()))
 #: Nobody's group, as no user has its number.

@@ -12,12 +12,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from bucketflow.tasks.gpu import brick_launch as gpu_brick_launch
-from bucketflow.tasks.gpu import bucket_launch as gpu_joins
 from bucketflow.tasks.gpu import gather as gpu_gather
 from bucketflow.tasks.gpu import kernels as gpu_kernels
 from bucketflow.tasks.gpu import launch as gpu
-from bucketflow.tasks.gpu import product_launch as gpu_product
 from bucketflow.tasks.gpu import stream_launch as gpu_stream
 from bucketflow.tasks.gpu.tiling.device_lowering import device_step
 from bucketflow.tasks.steps.lowering import Lowered, lower
@@ -103,9 +100,9 @@ def sources(monkeypatch: pytest.MonkeyPatch) -> set[str]:
         found.add(gpu_kernels.kernel_source(name, law, dtype, **constants))
         return SimpleNamespace()
 
-    for module in (gpu_stream, gpu_brick_launch, gpu_joins, gpu_product, gpu_gather):
+    for module in (gpu_stream, gpu, gpu_gather):
         monkeypatch.setattr(module, "kernel", record)
-    monkeypatch.setattr(gpu_brick_launch, "block_shared_bytes", lambda: 227 << 10)
+    monkeypatch.setattr(gpu, "block_shared_bytes", lambda: 227 << 10)
     return found
 
 

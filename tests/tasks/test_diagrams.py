@@ -11,8 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bucketflow.tasks.diagrams.diagram import FORBIDDEN, Spaces, as_bits
-from bucketflow.tasks.diagrams.hashing import DiagramPolicy
+from bucketflow.tasks.diagrams.diagram import FORBIDDEN, DiagramPolicy, Spaces, as_bits
 from bucketflow.tasks.diagrams.min_plus import (
     DiagramStoppedError,
     Integers,

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from bucketflow.tasks.diagrams.hashing import DiagramPolicy
+from bucketflow.tasks.diagrams.diagram import DiagramPolicy
 from bucketflow.tasks.diagrams.min_plus import DiagramStoppedError, NoRoomError
 from bucketflow.tasks.diagrams.sum_product import Factor, Means, VanishedError, from_table, product, values_of
 from bucketflow.tasks.steps.number_limits import LEAST_FACTOR

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bucketflow.tasks.compiler import interpreted
+from bucketflow.tasks.compiler import compile_beside
+from bucketflow.tasks.compiler.compile_beside import Interpreter, run_interpreted
 from bucketflow.tasks.compiler.compile_limits import NotCompiledError, compiled_until
-from bucketflow.tasks.compiler.interpreted import Interpreter, run_interpreted
 from bucketflow.tasks.compiler.jit import njit
 
 
@@ -61,10 +61,10 @@ class Loop:
 
 def test_a_loop_is_compiled_once_the_interpreter_took_long(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter(range(100))
-    monkeypatch.setattr(interpreted.time, "process_time", lambda: float(next(clock)))
-    monkeypatch.setattr(interpreted, "is_compiled", lambda module, function: False)
-    monkeypatch.setattr(interpreted, "run_interpreted", lambda *_, **__: "interpreted")
-    monkeypatch.setattr(interpreted, "await_any", lambda stop, seconds: True)
+    monkeypatch.setattr(compile_beside.time, "process_time", lambda: float(next(clock)))
+    monkeypatch.setattr(compile_beside, "is_compiled", lambda module, function: False)
+    monkeypatch.setattr(compile_beside, "run_interpreted", lambda *_, **__: "interpreted")
+    monkeypatch.setattr(compile_beside, "await_any", lambda stop, seconds: True)
     loop, runner = Loop(), Interpreter("somewhere", patience_seconds=2.0)
     with compiled_until(3600.0):
         # each call in the interpreter takes one second of this clock
@@ -78,11 +78,11 @@ def test_a_loop_is_compiled_once_the_interpreter_took_long(monkeypatch: pytest.M
 def test_the_interpreter_leaves_the_core_to_the_compiler(pending: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """But not where nothing is compiled, as it would come too late."""
     waits = list[float]()
-    monkeypatch.setattr(interpreted, "await_any", lambda stop, seconds: waits.append(seconds))
+    monkeypatch.setattr(compile_beside, "await_any", lambda stop, seconds: waits.append(seconds))
     clock = iter(range(100))
-    monkeypatch.setattr(interpreted.time, "process_time", lambda: float(next(clock)))
-    monkeypatch.setattr(interpreted, "is_compiled", lambda module, function: False)
-    monkeypatch.setattr(interpreted, "run_interpreted", lambda *_, **__: "interpreted")
+    monkeypatch.setattr(compile_beside.time, "process_time", lambda: float(next(clock)))
+    monkeypatch.setattr(compile_beside, "is_compiled", lambda module, function: False)
+    monkeypatch.setattr(compile_beside, "run_interpreted", lambda *_, **__: "interpreted")
     loop, runner = Loop(pending), Interpreter("somewhere", patience_seconds=1.0, most_seconds=3.0)
     with compiled_until(3600.0):
         assert [runner.call(loop) for _ in range(3)] == ["interpreted"] * 3
@@ -92,7 +92,7 @@ def test_the_interpreter_leaves_the_core_to_the_compiler(pending: bool, monkeypa
 
 
 def test_a_loop_that_was_compiled_before_is_not_interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(interpreted, "is_compiled", lambda module, function: True)
+    monkeypatch.setattr(compile_beside, "is_compiled", lambda module, function: True)
     loop = Loop()
     loop.ready = True
     with compiled_until(3600.0):

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from bucketflow.storage.files import cache_folder, write_whole
-from bucketflow.tasks.compiler import code_cache, processors
+from bucketflow.tasks.compiler import code_cache
 from bucketflow.tasks.compiler.jit import njit
 from bucketflow.tasks.compiler.working_time import working_seconds
 
@@ -175,17 +175,17 @@ def test_whether_a_function_is_compiled(kept: Path, tmp_path: Path) -> None:
 
 
 OLD = "vendor_id : GenuineIntel\nmodel name : Old\nflags : fpu sse4_2 avx\n"
-NEW = f"vendor_id : AuthenticAMD\nmodel name : New\nflags : {' '.join(processors._NEEDED)}\n"
+NEW = f"vendor_id : AuthenticAMD\nmodel name : New\nflags : {' '.join(code_cache._NEEDED)}\n"
 
 
 def imagined(monkeypatch: pytest.MonkeyPatch, folder: Path, facts: str) -> str:
     """Imagine another processor, and return its name."""
     (folder / "cpuinfo").write_text(facts)
-    monkeypatch.setattr(processors, "INFO", folder / "cpuinfo")
-    processors.cpu_facts.cache_clear()
+    monkeypatch.setattr(code_cache, "INFO", folder / "cpuinfo")
+    code_cache.cpu_facts.cache_clear()
     code_cache._processor.clear()
     code_cache.forget_folders()
-    return processors.host_processor()
+    return code_cache.host_processor()
 
 
 @pytest.fixture
@@ -193,7 +193,7 @@ def any_processor(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.delenv("NUMBA_CPU_NAME", raising=False)
     yield
     monkeypatch.undo()
-    processors.cpu_facts.cache_clear()
+    code_cache.cpu_facts.cache_clear()
     code_cache._processor.clear()
     code_cache.forget_folders()
 
@@ -210,11 +210,11 @@ def test_portable_code_serves_processors_without_code_of_their_own(
         return code_cache.processor()
 
     old, new = (imagined(monkeypatch, tmp_path, facts) for facts in (OLD, NEW))
-    assert len({old, new, processors.PORTABLE}) == 3
+    assert len({old, new, code_cache.PORTABLE}) == 3
     assert (chosen(OLD), chosen(NEW)) == (old, new)  # nothing is compiled yet
     folder = code_cache.code_folders(loops)[0]
-    write_whole(folder / f"stream-{processors.PORTABLE}-0.nbc", b"")
-    assert (chosen(OLD), chosen(NEW)) == (old, processors.PORTABLE)
+    write_whole(folder / f"stream-{code_cache.PORTABLE}-0.nbc", b"")
+    assert (chosen(OLD), chosen(NEW)) == (old, code_cache.PORTABLE)
     assert code_cache.is_compiled("tasks.cpu.stream_loops", "stream")
     write_whole(folder / f"stream-{new}-0.nbc", b"")
     assert (chosen(OLD), chosen(NEW)) == (old, new)
@@ -228,7 +228,7 @@ import sys
 from pathlib import Path
 from bucketflow.tasks.compiler import code_cache, processors
 
-processors.INFO = Path(sys.argv[1])
+code_cache.INFO = Path(sys.argv[1])
 if sys.argv[2:]:
     code_cache.compile_for(sys.argv[2])
     loops = code_cache.PACKAGE / "tasks" / "cpu" / "stream_loops.py"
@@ -247,7 +247,7 @@ print(code_cache.processor(), sum(kept.stats.cache_hits.values()))
 """
 
 
-@pytest.mark.skipif(not processors.runs_portable_code(), reason="this processor has not all instructions of x86-64-v3")
+@pytest.mark.skipif(not code_cache.runs_portable_code(), reason="this processor has not all instructions of x86-64-v3")
 def test_portable_code_is_loaded_on_another_processor(any_processor: None, kept: Path, tmp_path: Path) -> None:
     (tmp_path / "elsewhere.py").write_text(ELSEWHERE)
     (tmp_path / "cpuinfo").write_text(NEW)
@@ -256,9 +256,9 @@ def test_portable_code_is_loaded_on_another_processor(any_processor: None, kept:
     def printed(*more: str) -> str:
         return subprocess.run([*command, *more], check=True, capture_output=True, text=True).stdout.strip()
 
-    assert printed(processors.PORTABLE) == f"{processors.PORTABLE} 0"
-    assert printed() == f"{processors.PORTABLE} 1"
-    assert {path.name.split("-", 1)[1][:9] for path in files(kept)} == {processors.PORTABLE}
+    assert printed(code_cache.PORTABLE) == f"{code_cache.PORTABLE} 0"
+    assert printed() == f"{code_cache.PORTABLE} 1"
+    assert {path.name.split("-", 1)[1][:9] for path in files(kept)} == {code_cache.PORTABLE}
 
 
 def test_one_warning_says_that_code_cannot_be_kept(

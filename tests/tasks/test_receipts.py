@@ -9,8 +9,7 @@ import pytest
 
 from bucketflow.storage import ledger
 from bucketflow.storage.spec import ChunkLostError, Receipt, StorageError, TableSpec
-from bucketflow.tasks.boxes.receipts import Receipts
-from bucketflow.tasks.boxes.stores import ChunkFiles
+from bucketflow.tasks.boxes.stores import ChunkFiles, Receipts
 
 SPEC = TableSpec("costs", (0, 1), ("a", "b"), (3, 4), frozenset((0,)), "int64")
 

@@ -53,7 +53,7 @@ def test_code_is_found_by_all_that_kernels_inline(name: str) -> None:
     assert expected <= sources_of(source)
 
 
-@pytest.mark.parametrize("name", ["packed_loops", "message_loops", "stage_loops"])
+@pytest.mark.parametrize("name", ["packed_loops", "stage_loops"])
 def test_code_of_packed_loops_is_found_by_all_that_they_inline(name: str) -> None:
     path = Path(packed_loops.__file__).resolve().with_stem(name)
     assert inlined(path)

@@ -12,8 +12,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from ....tasks.compiler.compile_beside import Interpreter
 from ....tasks.compiler.compile_limits import is_limited
-from ....tasks.compiler.interpreted import Interpreter
 from ....tasks.networks.flat import offsets
 from ....tasks.search.state import least_costs
 from ....tasks.steps.number_limits import ordered_sum

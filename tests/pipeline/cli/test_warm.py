@@ -28,7 +28,7 @@ from bucketflow.tasks.gpu.kernels import Kernel
 from bucketflow.tasks.gpu.messages.propagation import propagation_kernels
 from bucketflow.tasks.rows.device import join_kernels
 from bucketflow.tasks.steps.semiring import min_plus
-from bucketflow.tasks.sweeps.device_walks import walk_kernels
+from bucketflow.tasks.sweeps.conditional_draws import walk_kernels
 
 ROOT = Path(bucketflow.__file__).parent
 

@@ -30,7 +30,7 @@ from bucketflow.tasks.rows import device_algebra
 from bucketflow.tasks.rows.device_algebra import DeviceChoice
 from bucketflow.tasks.steps.policy import RowPolicy, SweepPolicy
 from bucketflow.tasks.steps.semiring import LOG_SUM, MIN_PLUS
-from bucketflow.tasks.sweeps import device_walks
+from bucketflow.tasks.sweeps import conditional_draws
 from tests.device_stand_in import StandIn, device
 from tests.interpreted_device import InterpretedMessages
 from tests.models import grid
@@ -217,11 +217,13 @@ def test_tables_of_samples_are_swept_on_the_cores_unless_a_fit_is_given(
 def test_few_draws_do_not_compile(there: StandIn, seconds: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
     model = grid(4, 4, 3, "markov")
     expected = bucketflow.sample(model, 500, seed=1).states
-    walk_kernels = device_walks.walk_kernels
+    walk_kernels = conditional_draws.walk_kernels
     with SweepPolicy.using(least_walk_seconds=0.0, walked_draws_there=100, rows_a_draw=1 << 40):
         for each, cold in ((0.0, False), (1e3, True), (1e-9, False)):
             kernel = Kernel("walk", "walk", each)
-            monkeypatch.setattr(device_walks, "walk_kernels", lambda dtype, one=kernel: [*walk_kernels(dtype), one])
+            monkeypatch.setattr(
+                conditional_draws, "walk_kernels", lambda dtype, one=kernel: [*walk_kernels(dtype), one]
+            )
             found = bucketflow.sample(model, 500, seed=1, gpus=1)
             assert (found.states == expected).all()
             assert any(COLD in note for note in found.notes) == cold

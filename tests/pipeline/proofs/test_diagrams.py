@@ -16,7 +16,7 @@ from bucketflow.pipeline.proofs.limits import OnBounds, Outcome
 from bucketflow.pipeline.proofs.prover_policy import ProverPolicy
 from bucketflow.pipeline.proofs.provers import diagram_buckets, diagrams
 from bucketflow.pipeline.proofs.provers.diagrams import Deepening, DiagramSteps
-from bucketflow.tasks.diagrams.hashing import DiagramPolicy
+from bucketflow.tasks.diagrams.diagram import DiagramPolicy
 from tests.policies import InForce
 
 from .networks import brute_least, cost_networks

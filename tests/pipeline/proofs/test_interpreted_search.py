@@ -17,8 +17,8 @@ import bucketflow
 from bucketflow.pipeline.cost_networks.cost_network import CostNetwork
 from bucketflow.pipeline.proofs.provers import branch_and_bound
 from bucketflow.pipeline.proofs.provers.branch_and_bound import Search
+from bucketflow.tasks.compiler.compile_beside import run_interpreted
 from bucketflow.tasks.compiler.compile_limits import compiled_until
-from bucketflow.tasks.compiler.interpreted import run_interpreted
 from bucketflow.tasks.search.state import REST_CELLS, least_costs
 from tests.models import grid
 from tests.pipeline.proofs.networks import cost_networks
