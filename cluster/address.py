@@ -22,6 +22,8 @@ LISTENING_SECONDS = ANSWER_SECONDS
 PATIENCE_SECONDS = 3 * ANSWER_SECONDS
 # A scheduler that answered before is gone if it does not answer within this.
 GONE_SECONDS = 2.0
+# How often a process looks whether a task or a job ended, and whether its worker is still there.
+GLANCE_SECONDS = 1.0
 # How often a state that changes in another process is looked at or reported.
 LOOK_SECONDS = 0.25
 

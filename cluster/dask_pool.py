@@ -18,6 +18,7 @@ from weakref import WeakSet
 
 from .address import (
     ANSWER_SECONDS,
+    GLANCE_SECONDS,
     GONE_SECONDS,
     LOOK_SECONDS,
     ClusterLostError,
@@ -110,9 +111,6 @@ It returns the future of the last task.
 
 # Workers come back: a nanny starts the next one, a batch system grants more. After this long no worker is expected.
 PATIENCE_SECONDS = 6 * ANSWER_SECONDS
-
-# How often a task that has not ended makes us look whether a worker is still there.
-GLANCE_SECONDS = 1.0
 
 
 class Watch:

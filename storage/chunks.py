@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .files import Place, opened, write_all, written_whole
+from .files import SAMPLE_BYTES, Place, opened, write_all, written_whole
 from .object_store import ObjectPath, ObjectReader, each
 from .spec import ChunkLostError, Receipt, StoreError, TableSpec, disk_full
 
@@ -33,7 +33,6 @@ Array = NDArray[Any]
 BLOSC = "blosc"
 _LEVEL = 5
 _SHUFFLES = {"shuffle": 1, "bitshuffle": 2}
-SAMPLE_BYTES = 1 << 22
 # Compression has to save this share of the time, since it takes a processor that computing could use.
 _GAIN = 0.2
 

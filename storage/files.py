@@ -33,6 +33,9 @@ Place: TypeAlias = Path | ObjectPath
 """A path in a file system or in an object store."""
 
 
+# Bytes of a sample of a table, and of a sample that measures a disk. The requests of an object store take longer than
+# the bytes of anything smaller.
+SAMPLE_BYTES = 1 << 22
 PARTIAL = ".partial"
 #: Flags of ``os.open`` for every file: a link is not followed, a pipe not waited for.
 PLAIN_FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC

@@ -30,7 +30,6 @@ def states_of(file: str | None) -> States:
 
     from ..errors import BucketflowError
     from ..examples import file_or_example
-    from ..formats.format_policy import FormatPolicy
     from ..formats.read import load_named
     from ..formats.text.source import reading_within
 
@@ -40,7 +39,8 @@ def states_of(file: str | None) -> States:
         path = file_or_example(file)
         if not isfile(path) or getsize(path) > MOST_BYTES:
             return {}
-        with reading_within(FormatPolicy.current().naming_seconds):
+        # at least ``LEAST_SECONDS`` are allowed
+        with reading_within(0.0):
             return dict(load_named(path, check=False).variables)
     except (BucketflowError, OSError):
         return {}

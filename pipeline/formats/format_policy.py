@@ -48,8 +48,6 @@ class FormatPolicy(Policy):
         value can be observed.
     row_group : int
         Draws or answers of a row group of Parquet. As Python objects, these answers take about 50 MB.
-    naming_seconds : float
-        Wall seconds of reading a file after which shell completion offers no names of variables.
     """
 
     predicate_cells: int = 1 << 16
@@ -61,4 +59,3 @@ class FormatPolicy(Policy):
     parsed_words: int = 1024
     wide_values: int = 1 << 10
     row_group: int = 1 << 17
-    naming_seconds: float = 0.5

@@ -6,13 +6,14 @@ import traceback
 import uuid
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from ...cluster import driver
 from ...cluster.address import ClusterError
 from ...cluster.connect import verify_workers
 from ...cluster.driver import Driver, worker_address
 from ...storage import ledger
+from ...storage.locks import LEASE_SECONDS
 from ...storage.run_folder import JobDir
 from ...storage.spec import StorageError
 from ..answering.answer_question import solved
@@ -24,16 +25,14 @@ from .record import DONE, PREFIX, Pulse, Record, read_record, write_record
 if TYPE_CHECKING:
     from ..answering.running import Answer
 
-# A worker that lost its scheduler may hold a run for this long after another worker was given its task.
-_TAKEOVER_SECONDS: Final = 60.0
-
 _OUT_OF_MEMORY = "out of memory on the worker that drives the run; give a smaller --memory, so that the plan uses less"
 
 
 def drive(folder: str, key: str) -> str:
     """Task: run, or continue, the job of a run directory; return the state that it ended in."""
     job = JobDir(folder_path(folder))
-    with job.claimed(_TAKEOVER_SECONDS):
+    # a worker that lost its scheduler may hold the run until its lease ends
+    with job.claimed(LEASE_SECONDS):
         record = read_record(job)
         if record.key != key or record.state in DONE:
             return record.state  # a task that Dask repeats, or that was replaced

@@ -9,9 +9,10 @@ from collections.abc import Callable, Generator
 from contextlib import suppress
 from dataclasses import replace
 from os import PathLike
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from ...cluster import driver
+from ...cluster.address import GLANCE_SECONDS
 from ...cluster.connect import Link
 from ...storage.files import Place
 from ...storage.locks import PAUSE_SECONDS
@@ -31,9 +32,6 @@ from ..results.posteriors import Marginals, marginals_before
 from ..results.result import Result, answered_before
 from .driver import hand_over, new_key
 from .record import DONE, ENDED, PREFIX, JobFacts, Progress, Record, State, facts_of, read_record, write_record
-
-# Longest pause between two looks.
-_LONGEST_PAUSE_SECONDS: Final = 1.0
 
 T = TypeVar("T")
 
@@ -156,7 +154,7 @@ class Job:
             if left <= 0:
                 raise TimeoutError(f"job {record.id} is {record.state}")
             time.sleep(min(pause, left))
-            pause = min(pause * 1.5, _LONGEST_PAUSE_SECONDS)
+            pause = min(pause * 1.5, GLANCE_SECONDS)
 
     def result(self, timeout: float | None = None, model: Model | None = None) -> Result | Marginals:
         """Wait for the answer.
@@ -219,7 +217,7 @@ class Job:
                 if record.key != asked:  # another task drives it where a worker died just now
                     asked = self._asked_to_stop(record, link)
                 with suppress(TimeoutError):
-                    return self._ended(link, _LONGEST_PAUSE_SECONDS).state
+                    return self._ended(link, GLANCE_SECONDS).state
         return record.state
 
     def _asked_to_stop(self, record: Record, link: Link) -> str:

@@ -9,7 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 from uuid import uuid4
 
-from ...storage.files import PARTIAL, Place, write_all
+from ...storage.files import PARTIAL, SAMPLE_BYTES, Place, write_all
 from ...storage.object_store import ObjectPath
 from ...storage.spec import disk_full
 from ..budget.budget_policy import DISK_RATE
@@ -17,8 +17,6 @@ from . import cpu as rate_files
 
 # Rounds of a sample. The fastest round counts: other processes delay some of the rounds.
 _SAMPLE_ROUNDS = 8
-# Bytes of a round. The requests of an object store take longer than the bytes of anything smaller.
-SAMPLE_BYTES = 1 << 22
 
 
 def measured_disk_rate(path: Place | None) -> float:

@@ -13,13 +13,13 @@ from math import ceil, log2
 from operator import or_
 from typing import Final, NamedTuple
 
-from ...tasks.steps.axes import mask_key, mask_of
+from ...tasks.steps.axes import RUN_CELLS, mask_key, mask_of
 from ...tasks.steps.caches import Remembered
 from ...tasks.steps.light_dataclass import dataclass
 from ...tasks.steps.lowering import SMALL_CELLS, Lowered
 from ...tasks.steps.number_limits import SAME_SHARE, ordered_sum
 from ...tasks.steps.products import pays
-from ...tasks.steps.row_order import MERGED_CELLS, SPREAD_CELLS
+from ...tasks.steps.row_order import SPREAD_CELLS
 from ...tasks.steps.semiring import Semiring
 from ...tasks.steps.step import Step
 from .tree import Sizer, Tree, sizer_of
@@ -318,7 +318,7 @@ def _reading(sizer: Sizer, inputs: Sequence[int], sizes: Sequence[int], cells: i
     near = [size for size in sizes if limit < size <= most]
     union = reduce(or_, [inputs[i] for i in small], 0)
     size, large = sizer.log(union), len(inputs) - len(small)
-    merged = ceil(size / log2(SPREAD_CELLS) - SAME_SHARE) if size > log2(MERGED_CELLS) + SAME_SHARE else 0
+    merged = ceil(size / log2(SPREAD_CELLS) - SAME_SHARE) if size > log2(RUN_CELLS) + SAME_SHARE else 0
     reads = max(2, large + min(len(small), merged))
     joins = joined = joined_cells = 0.0
     if merged and len(small) > _FEW_READ:

@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 from ...storage import ledger
 from ...storage.chunks import (
     BLOSC,
-    SAMPLE_BYTES,
     compressed_share,
     damaged,
     lost_files,
@@ -30,7 +29,7 @@ from ...storage.chunks import (
     read_chunk,
     write_chunk,
 )
-from ...storage.files import Place
+from ...storage.files import SAMPLE_BYTES, Place
 from ...storage.object_store import ObjectPath, each
 from ...storage.spec import ChunkLostError, Receipt, StorageError, TableSpec
 from ...storage.spec import Key as Key

@@ -15,6 +15,7 @@ is a sum of two products. Products combine decided literals and components. A ca
 from __future__ import annotations
 
 import math
+import sys
 from typing import NamedTuple
 
 import numpy as np
@@ -455,7 +456,7 @@ def _set_zero(state: CountState, f: int) -> None:
 # Natural numbers of any size as limbs of 31 bits in int64, the lowest first; floats as mantissa and exponent.
 
 #: A product of two limbs and two more still fits int64.
-LIMB_BITS = 31
+LIMB_BITS = sys.maxsize.bit_length() // 2
 _ONES = (1 << LIMB_BITS) - 1
 
 

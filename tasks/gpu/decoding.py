@@ -28,12 +28,11 @@ from .memory import to_device
 
 # Most items of a step for each block that there may be.
 _DECODE_STEP_ITEMS: Final = 4
-# Most bytes of the host's tables that go to the device once more, where a sweep has freed its memory.
-_DECODE_HOST_BYTES: Final = 1 << 22
 # Maximum blocks per multiprocessor; the result is the same for any number.
 _DECODE_BLOCKS: Final = 4
-# Bytes in which all blocks write down where inputs lie; a single block takes what it needs.
-_DECODE_WORKSPACE_BYTES: Final = 1 << 22
+# Maximum bytes of the host's tables that go to the device again after a sweep has freed its memory. Also the maximum
+# bytes in which all blocks write the positions of inputs; a single block takes the bytes that it needs.
+_DECODE_BYTES: Final = 1 << 22
 
 Array = NDArray[Any]
 States = dict[int, int]
@@ -65,7 +64,7 @@ def decodes(tables: Mapping[int, Any], semiring: Semiring) -> bool:
     if not kinds - {np.ndarray} or not all(kind is np.ndarray or arrays.is_device_type(kind) for kind in kinds):
         return False
     here = sum([table.nbytes for table in tables.values() if type(table) is np.ndarray])
-    return here <= _DECODE_HOST_BYTES and {table.dtype for table in tables.values()} <= {np.dtype(semiring.dtype)}
+    return here <= _DECODE_BYTES and {table.dtype for table in tables.values()} <= {np.dtype(semiring.dtype)}
 
 
 def begin_there(
@@ -246,7 +245,7 @@ class _Found:
         """
         self._blocks = processors() * _DECODE_BLOCKS
         if records.line > _SHARED_LINES:
-            self._blocks = max(1, min(self._blocks, _DECODE_WORKSPACE_BYTES // (8 * records.line)))
+            self._blocks = max(1, min(self._blocks, _DECODE_BYTES // (8 * records.line)))
         items = records.items(self._blocks)
         self._ends: list[int] = [0, *items.cumsum().tolist()]
         read = [tables[n] for n in records.read]

@@ -359,8 +359,8 @@ def _fill_entries(record: Any, held: Sequence[Sequence[tuple[int, int]]]) -> int
 
 
 _NARROW: Final = "int16"
-_MAX_COLUMNS: Final = 8
-"""Cells of a vector; as in ``cuda/brick.cu``."""
+_MAX_COLUMNS: Final = VECTOR_BYTES // np.dtype(np.int16).itemsize
+"""Cells of a vector of the narrowest type; as in ``cuda/brick.cu``."""
 
 
 def brick_launch(each: BrickPass, semiring: Semiring) -> Launch:

@@ -24,7 +24,8 @@ _PLACEMENT_TRIALS: Final = 16
 # The largest tables and workspaces are placed, at most this many; others are left to the pool.
 _PLACED_TABLES: Final = 128
 
-_ALIGNED: Final = 512
+POOL_BYTES: Final = 512
+"""Blocks of CuPy's memory pool have multiples of this number of bytes."""
 
 
 class Request(NamedTuple):
@@ -102,7 +103,7 @@ def _merged(gaps: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def _whole(nbytes: int) -> int:
-    return -(-nbytes // _ALIGNED) * _ALIGNED
+    return -(-nbytes // POOL_BYTES) * POOL_BYTES
 
 
 def _together(requests: Sequence[Request]) -> int:

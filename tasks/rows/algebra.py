@@ -16,10 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..gpu.arrays import is_device
+from ..steps.axes import RUN_CELLS
 from ..steps.light_dataclass import dataclass
 from ..steps.number_limits import SAME_SHARE, ordered_sum
 from ..steps.policy import RowPolicy
-from ..steps.row_order import MERGED_CELLS, SMALL_SHARE
+from ..steps.row_order import SMALL_SHARE
 from ..steps.semiring import Semiring
 from ..steps.step import Step
 from ..steps.views import slice_of
@@ -162,7 +163,7 @@ class Representation:
         """Multiply small arrays of the host with each other: a join reads every input for each of its rows."""
         groups: list[tuple[Keys, list[Dense]]] = []
         others: list[Table] = []
-        most = max(MERGED_CELLS, max(map(len, tables)) // SMALL_SHARE)
+        most = max(RUN_CELLS, max(map(len, tables)) // SMALL_SHARE)
         for table in sorted(tables, key=len, reverse=True):
             if not isinstance(table, Dense) or len(table) > most or is_device(table.values):
                 others.append(table)

@@ -10,6 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from ..gpu.kernels import Kernel, cupy, kernel, processors
+from ..gpu.placement import POOL_BYTES
 from ..gpu.tiling.device_limits import NOMINAL
 from ..gpu.tiling.streams import THREADS
 from ..steps.caches import Memo
@@ -280,7 +281,7 @@ def _copied(numbers: Words) -> Any:
     if copy is None:
         copy = cp.asarray(np.frombuffer(key[0] or bytes(8), np.uint64))
         cp.cuda.get_current_stream().synchronize()  # other threads read it on their own streams
-        _COPIES.put(key, copy, max(_LEAST_BYTES, copy.nbytes))
+        _COPIES.put(key, copy, max(POOL_BYTES, copy.nbytes))
     return copy
 
 
@@ -291,7 +292,6 @@ def _finished() -> None:
 
 #: Few numbers that kernels read, on devices; none of them takes less than an allocation does.
 _COPIES: Final[Memo[Any]] = Memo(1 << 20, _finished)
-_LEAST_BYTES: Final = 512
 
 
 def _numbers(arguments: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 
 from ..compiler.jit import njit
+from .keys import WORD_BITS
 from .numpy_rows import TILE
 
-#: Neighbours that are summed one after the other; see :data:`.numpy_rows.TILE`.
-_LEVELS = 8
+#: Levels of tiles, for any number of rows; see :data:`.numpy_rows.TILE`.
+_LEVELS = WORD_BITS // (TILE.bit_length() - 1)
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 
 

@@ -16,7 +16,7 @@ from ..steps.light_dataclass import dataclass
 from ..steps.number_limits import WORD_ONES
 
 #: One bit of every word stays free: signed and unsigned comparisons agree.
-WORD_BITS = 63
+WORD_BITS = np.iinfo(np.int64).bits - 1
 
 Words = NDArray[np.uint64]
 

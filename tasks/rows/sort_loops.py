@@ -11,7 +11,7 @@ from .join_loops import copy_key, less
 
 #: Bits of one pass of a radix sort, where all that is sorted fits the cache or not.
 _SMALL, _SMALL_BITS, _LARGE_BITS = 1 << 17, 11, 8
-_HALF = 32
+_HALF = np.iinfo(np.uint64).bits // 2
 
 
 @njit(nogil=True)

@@ -12,13 +12,10 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from .axes import Axes
+from .axes import RUN_CELLS, Axes
 from .light_dataclass import dataclass
 
 Group = tuple[int, ...]
-
-MERGED_CELLS: Final = 4096
-"""Small inputs are merged while their join has at most this many cells: it stays in the first-level cache."""
 
 SPREAD_CELLS: Final = 65536
 """Inputs with a part of the row are spread over all of it up to this many cells."""
@@ -186,7 +183,7 @@ def _choose_row(axes: Axes, largest: int) -> tuple[float, Group | None]:
     cells = 1
     for start in range(count - 1, reading.eliminated - 1, -1):
         cells *= axes.sizes[start]
-        if cells > MERGED_CELLS and start < count - 1:
+        if cells > RUN_CELLS and start < count - 1:
             break
         if cells >= _SHORTEST_ROW:
             cost = _cost(reading, start, cells, tables)

@@ -15,9 +15,11 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from .axes import Axes, Enumeration, enumerate_groups
+import numpy as np
+
+from .axes import RUN_CELLS, Axes, Enumeration, enumerate_groups
 from .light_dataclass import dataclass
-from .row_order import MERGED_CELLS, SPREAD_CELLS, Group, OutputTurn, RowReading, ordered, role_of, size_of
+from .row_order import SPREAD_CELLS, Group, OutputTurn, RowReading, ordered, role_of, size_of
 from .semiring import Semiring
 
 BLOCK_CELLS: Final = 32768
@@ -26,7 +28,7 @@ BLOCK_CELLS: Final = 32768
 _ROW_CELLS: Final = 256
 """Output cells that a block takes before it takes eliminated axes, so that reductions run over rows."""
 
-UFUNC_CELLS: Final = 8192
+UFUNC_CELLS: Final = np.getbufsize()
 """NumPy's universal functions copy up to two strided operands through buffers of this many cells."""
 
 
@@ -107,8 +109,8 @@ _MERGE_CELLS: Final = 1 << 16
 """NumPy starts a merge in the time that it takes for this many cells of one input."""
 
 DEPTH_CELLS: Final = 1024
-LOOP_CELLS: Final = 4096
-"""Maximum offsets of the depth loop and of the other loops; they stay in the first-level cache."""
+"""Maximum offsets of the depth loop. The other loops have at most ``RUN_CELLS`` offsets. All stay in the first-level
+cache."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,9 +233,9 @@ def as_loops(axes: Axes, semiring: Semiring) -> StreamLoops | None:
     # the largest input is read in its own order, once
     outer = sorted([a for a in kept if a not in row and mine[a]], key=lambda a: -mine[a])
     others = [a for a in kept if a not in row and not mine[a]]
-    inner = _tail(axes, others, LOOP_CELLS)
+    inner = _tail(axes, others, RUN_CELLS)
     outer = others[: len(others) - len(inner)] + outer
-    low = _tail(axes, outer, min(LOOP_CELLS, math.isqrt(math.prod([axes.sizes[a] for a in outer])) * 2))
+    low = _tail(axes, outer, min(RUN_CELLS, math.isqrt(math.prod([axes.sizes[a] for a in outer])) * 2))
     depth = range(axes.eliminated)
     depth_low = _tail(axes, depth, DEPTH_CELLS)
     depth_high = tuple(depth[: len(depth) - len(depth_low)])
@@ -292,9 +294,9 @@ def _operands(axes: Axes, row: Group, largest: int) -> tuple[tuple[Merge, ...], 
     for i in sorted(range(len(axes.strides)), key=reading.cells.__getitem__):
         role = role_of(axes, axes.strides[i], row)
         has = {axis for axis, stride in enumerate(axes.strides[i]) if stride}
-        limit = min(MERGED_CELLS if role == "number" else SPREAD_CELLS, reading.all_cells // 16)
+        limit = min(RUN_CELLS if role == "number" else SPREAD_CELLS, reading.all_cells // 16)
         scope = has if role == "number" else has.union(row)
-        if size_of(axes, scope) > limit or (role == "row" and row_cells == reading.cells[i] > MERGED_CELLS):
+        if size_of(axes, scope) > limit or (role == "row" and row_cells == reading.cells[i] > RUN_CELLS):
             gathering, copying = reading.gathering_and_copying(i, row[0]) if role == "gather" else (0.0, 0.0)
             # an input in another order is copied once if reading it cell by cell would take longer
             if copying < gathering:

@@ -16,6 +16,7 @@ from typing import Final
 
 from ...steps.axes import Sizes
 from ...steps.light_dataclass import dataclass
+from ...steps.row_order import SMALL_SHARE
 from .brick_cells import BrickShape, Parts, count
 from .brick_layout import Brick, kind, lay_out, taken_cells, with_partial
 from .brick_shapes import brick_shapes
@@ -32,7 +33,7 @@ from .pass_axes import (
 )
 from .pass_prices import brick_seconds, ragged, resident
 from .streams import Axis
-from .tiling_policy import BRICK_JOIN_LOADS, LAUNCH_SECONDS, SMALL_RATIO
+from .tiling_policy import BRICK_JOIN_LOADS, LAUNCH_SECONDS
 
 # Inputs whose join has more cells are not joined before bricks read them.
 _BRICK_JOIN_MOST_CELLS: Final = 1 << 28
@@ -74,7 +75,7 @@ def worth_a_copy(axes: Sequence[Axis], shape: BrickShape, t: int, itemsize: int)
         return False
     others = sum([join_cells(axes, (u,)) for u in range(len(axes[0].strides))])
     written = math.prod([a.size for a in axes if a.out])
-    return cells * SMALL_RATIO <= others + written
+    return cells * SMALL_SHARE <= others + written
 
 
 def brick_groups(axes: Sequence[Axis], shape: BrickShape, most: int, loads: float) -> list[list[int]] | None:

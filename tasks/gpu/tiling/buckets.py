@@ -10,10 +10,11 @@ from typing import Final
 from ...steps.axes import Sizes
 from ...steps.light_dataclass import dataclass
 from ...steps.number_limits import LARGEST_INT32
+from ...steps.row_order import SMALL_SHARE
 from .device_limits import NOMINAL
 from .pass_axes import Group, axis_masks, fused, merge_smallest, row_major
 from .streams import LINE_CELLS, THREADS, VECTOR_BYTES, Axis, divisor
-from .tiling_policy import SMALL_RATIO, TilingPolicy
+from .tiling_policy import TilingPolicy
 
 # Most values of a vector along eliminated states.
 _BUCKET_MOST_LANES: Final = 4
@@ -21,7 +22,7 @@ _BUCKET_MOST_LANES: Final = 4
 _BUCKET_FEW_STEPS: Final = 4
 
 TABLES: Final = 96
-ENTRIES: Final = 288
+ENTRIES: Final = 3 * TABLES
 GROUPS: Final = 8
 AXES: Final = 36
 """Inputs, their strides that are not zero, shared tables, and axes; as in ``cuda/bucket.cu``."""
@@ -176,7 +177,7 @@ def _cut(
     gone = [a for a in axes if not a.out]
     whole = _cells(axes)
     largest = max(range(len(sizes)), key=sizes.__getitem__)
-    large = sizes[largest] * SMALL_RATIO >= whole
+    large = sizes[largest] * SMALL_SHARE >= whole
     gone.sort(key=lambda a: ((a.strides[largest] or whole) if large else 0, sum(map(bool, a.strides))))
     reserved = _contiguous(axes, largest, room) if large else 1
     deep, more = _taken(gone, room // reserved)
@@ -256,7 +257,7 @@ def _groups(
     for t, mask in enumerate(axis_masks(axes, inputs)):
         by_mask.setdefault(mask | (lanes if any(axis.strides[t] for axis in vector) else 0), []).append(t)
     # a join pays if it reads few values in comparison with the cells of the launch, which then read less shared memory
-    worth = math.prod(sizes) // SMALL_RATIO
+    worth = math.prod(sizes) // SMALL_SHARE
     cells = Sizes(sizes).__getitem__
 
     def dearer(a: Group, b: Group) -> int:

@@ -12,14 +12,15 @@ from operator import or_
 from typing import Final
 
 from ...steps.axes import Axes, Sizes
+from ...steps.row_order import SMALL_SHARE
 from .device_limits import NOMINAL
 from .streams import Axis, divisor
-from .tiling_policy import SMALL_RATIO, TilingPolicy
+from .tiling_policy import TilingPolicy
 
 # Joins before a step have at most this many cells, or at most this share of the cells of its largest input.
 _JOIN_CELLS: Final = 1 << 22
-# An output with fewer cells is computed in partial sums: about the threads that a device holds.
-_PARALLEL_CELLS: Final = 1 << 18
+# An output with fewer cells is computed in partial sums: the largest power of two of threads that a device holds.
+_PARALLEL_CELLS: Final = 1 << (NOMINAL.processors * NOMINAL.resident_threads).bit_length() - 1
 # A join of some members costs nothing beside the join of all where it is this many times smaller.
 _SMALL_JOIN_RATIO: Final = 8
 # Sums over fewer states are not cut into partial sums.
@@ -166,7 +167,7 @@ def join_groups(axes: Sequence[Axis], tables: int) -> list[list[int]]:
     group joins the group that it enlarges least. The former is better if tables have few axes in common.
     """
     masks, cells = axis_masks(axes, tables), Sizes([axis.size for axis in axes]).__getitem__
-    free = max(_JOIN_CELLS, max(map(cells, masks)) // SMALL_RATIO)
+    free = max(_JOIN_CELLS, max(map(cells, masks)) // SMALL_SHARE)
 
     def enough(groups: int, union: int) -> bool:
         return groups <= FEW_INPUTS or (groups <= MAX_INPUTS and union > free)

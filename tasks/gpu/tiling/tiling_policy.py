@@ -8,8 +8,6 @@ from ...steps.light_dataclass import dataclass
 from ...steps.policy import Policy
 from .device_limits import NOMINAL
 
-# Ratio of sizes from which the cost of the smaller of two tables is ignored.
-SMALL_RATIO: Final = 16
 # The minimum time of a launch.
 LAUNCH_SECONDS: Final = 6e-6
 # Bytes of a table from which reading short runs of it takes longer.

@@ -14,13 +14,12 @@ from click.testing import CliRunner
 
 from bucketflow.pipeline.api import complete_names
 from bucketflow.pipeline.cli.main import main
-from bucketflow.pipeline.formats.format_policy import FormatPolicy
-from tests.policies import InForce
+from bucketflow.pipeline.formats.text import source
 
 
 @pytest.fixture(autouse=True)
-def _time_to_read(in_force: InForce) -> None:
-    in_force(FormatPolicy, naming_seconds=1_000.0)
+def _time_to_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(source, "LEAST_SECONDS", 1_000.0)
 
 
 def completed(*words: str) -> list[str]:
