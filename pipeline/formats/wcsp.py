@@ -57,7 +57,7 @@ def read_headers(
         If the file ends before.
     """
     words: Any = numbers.data  # a memoryview, whose items are Python's integers
-    starts, arities, counts, breaks = list[int](), list[int](), list[int](), list[int]()
+    starts, breaks = list[int](), list[int]()
     for _ in range(n_functions):
         arity = words[at]
         default_at = at + 1 + arity
@@ -66,12 +66,12 @@ def read_headers(
             at = other(at)
             continue
         starts.append(at)
-        arities.append(arity)
-        counts.append(count)
         at = default_at + 2 + count * (arity + 1)
     if at > len(words):
         raise IndexError(at)
-    return Headers(*(np.array(field, np.int64) for field in (starts, arities, counts))), breaks, at
+    places = np.array(starts, np.int64)
+    arities = numbers[places]
+    return Headers(places, arities, numbers[places + arities + 2]), breaks, at
 
 
 @dataclass(frozen=True, eq=False)
@@ -268,7 +268,7 @@ class _WcspReader:
             if name in NESTED:
                 self._nested(scope, at + 2)
                 return
-            words = WordReader(tokens, at + 2, len(scope), len(self.dims), self._cost)
+            words = WordReader(tokens, at + 2, len(scope), len(self.dims), self._cost, self.highest)
             given = words.given(name)
             self.at = words.at
             KINDS[name].add(self.parts, scope, given)

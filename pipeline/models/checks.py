@@ -53,8 +53,8 @@ def read_only(functions: Checked) -> Checked:
     for function in () if functions.read_only else functions:
         own = vars(function)
         for name in ("values", "rows") if own["rows"] is not None else ("values",):
-            array = own[name]
-            if not array.flags.writeable:
+            array = own.get(name)  # None of a deferred table, which is read-only when it is built
+            if array is None or not array.flags.writeable:
                 continue
             pair = known.get(id(array))
             if pair is None:

@@ -163,6 +163,34 @@ class Function:
         return self.values[hits[0]].item() if hits.size else self.default
 
 
+class DeferredFunction(Function):
+    """A dense function of distinct variables whose table is built when its values are first read.
+
+    Readers make such functions of short formulas over large domains. A pickle holds the formula and not the table.
+    """
+
+    @classmethod
+    def of(cls, scope: tuple[int, ...], table: Callable[[], NDArray[Any]]) -> DeferredFunction:
+        """Return a function over a scope; ``table`` returns its dense values and can be pickled."""
+        function = object.__new__(cls)
+        vars(function).update(scope=scope, rows=None, default=0, child=None, _table=table)
+        return function
+
+    def __getattr__(self, name: str) -> Any:
+        if name != "values":
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        values = self._table()
+        values.flags.writeable = False
+        return vars(self).setdefault("values", values)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"scope": self.scope, "rows": None, "default": 0, "child": None, "_table": self._table}
+
+    def over(self, scope: tuple[int, ...]) -> Function:
+        """Return the same values over other variables, in a table that both share."""
+        return Function(scope, self.values)
+
+
 def least_costs(functions: Sequence[Function]) -> list[int]:
     """Return the least allowed cost of each function, or 0 for a function without an allowed entry."""
     found = _reduced(np.minimum, functions, FORBIDDEN, lambda values, *_: np.minimum(values, FORBIDDEN))

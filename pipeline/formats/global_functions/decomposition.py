@@ -5,7 +5,7 @@ A cost network nested in another one, with a total between two bounds, is decomp
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from dataclasses import field
 from itertools import accumulate, combinations, count, islice
 from math import prod
@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....tasks.steps.light_dataclass import dataclass
+from ....tasks.steps.number_limits import CELL_BYTES
 from ...errors import BudgetError
-from ...models.function import FORBIDDEN, Function, dense_function, greatest_costs, least_costs
+from ...models.function import FORBIDDEN, DeferredFunction, Function, dense_function, greatest_costs, least_costs
 from ..format_policy import OBJECT_BYTES, FormatPolicy
 from ..text.source import Allowance
 from ..text.tables import tuple_table
@@ -55,6 +56,7 @@ class Decomposition:
     what: object = ""
     """The global cost function that is decomposed; messages show it as a text."""
     _equal: dict[tuple[int, int, int], Function] = field(default_factory=dict)
+    _built: dict[Hashable, tuple[tuple[int, ...], range, list[Function]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.own: int = len(self.dims)
@@ -81,10 +83,43 @@ class Decomposition:
         self.allowance.take(OBJECT_BYTES + function.values.nbytes, "functions of global cost functions")
         self.functions.append(function)
 
+    def defer(self, scope: tuple[int, int], table: Callable[[], NDArray[np.int64]]) -> None:
+        """Add a function of two variables whose table is built when it is first read; its memory is counted now."""
+        x, y = scope
+        cells = self.dims[x] * self.dims[y]
+        if x == y:
+            self.allowance.take(0, "a function of two variables", for_now=CELL_BYTES * cells)
+            self.add(dense_function(scope, table()))
+        else:
+            self.allowance.take(OBJECT_BYTES + CELL_BYTES * cells, "functions of global cost functions")
+            self.functions.append(DeferredFunction.of(scope, table))
+
     def again(self, function: Function, scope: tuple[int, ...]) -> None:
         """Add a function that was added before, over another scope of the same domain sizes; they share a table."""
         self.allowance.take(OBJECT_BYTES, "functions of global cost functions")
-        self.functions.append(function.changed(scope=scope))
+        self.functions.append(function.over(scope))
+
+    def once(self, scope: tuple[int, ...], key: Hashable, build: Callable[[], None]) -> None:
+        """Add what a function over different variables becomes, with the tables of an equal function before it.
+
+        Parameters
+        ----------
+        scope : tuple of int
+        key : hashable
+            Equal for equal functions over domains of equal sizes.
+        build : callable
+            Adds functions of the scope and of new hidden variables.
+        """
+        key = key, tuple([self.dims[v] for v in scope])
+        if key not in self._built:
+            before, first_hidden = len(self.functions), len(self.dims)
+            build()
+            self._built[key] = scope, range(first_hidden, len(self.dims)), self.functions[before:]
+            return
+        own, hidden, functions = self._built[key]
+        renamed = dict(zip(own, scope, strict=True)) | {v: self.variable(self.dims[v]) for v in hidden}
+        for function in functions:
+            self.again(function, tuple([renamed[v] for v in function.scope]))
 
     def forbid(self) -> None:
         """Forbid all assignments."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import accumulate
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ....tasks.steps.number_limits import CELL_BYTES
-from ...models.function import FORBIDDEN, dense_function
+from ...models.function import FORBIDDEN
 from .decomposition import Decomposition, GlobalFunctionError, gap_of, priced
 from .machine import Machine, Moves, State
 from .occurrences import (
@@ -253,17 +253,16 @@ def _check_symbols(given: Given, symbols: Sequence[int]) -> None:
 # Functions in intension of two variables, and spanning trees.
 
 
-def _states(parts: Decomposition, scope: tuple[int, ...]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the states of two variables, to be compared by broadcasting."""
-    x, y = (parts.dims[v] for v in scope)
-    parts.allowance.take(0, "a function of two variables", for_now=4 * 8 * x * y)
-    return np.arange(x, dtype=np.int64)[:, None], np.arange(y, dtype=np.int64)[None, :]
-
-
 def add_comparison(parts: Decomposition, scope: tuple[int, ...], given: Given) -> None:
     """Charge how far two variables miss a comparison; beyond a threshold that is forbidden."""
-    x, y = _states(parts, scope)
-    cst, kind = given["cst"], given["kind"]
+    x, y = scope
+    sizes = parts.dims[x], parts.dims[y]
+    parts.defer((x, y), partial(_comparison_table, sizes, parts.limit, given["kind"], given["cst"], given["delta"]))
+
+
+def _comparison_table(sizes: tuple[int, int], limit: int, kind: str, cst: int, delta: int) -> NDArray[np.int64]:
+    x, y = np.arange(sizes[0], dtype=np.int64)[:, None], np.arange(sizes[1], dtype=np.int64)[None, :]
+    cst = min(cst, FORBIDDEN)  # a distance that no two states have, and that does not overflow
     missed = {
         ">=": y + cst - x,
         ">": y + cst + 1 - x,
@@ -271,50 +270,63 @@ def add_comparison(parts: Decomposition, scope: tuple[int, ...], given: Given) -
         "<": x - cst + 1 - y,
         "=": np.abs(y + cst - x),
     }[kind]
-    parts.table(scope, np.where(missed > max(given["delta"], 0), FORBIDDEN, np.maximum(missed, 0)))
+    costs = np.where(missed > max(delta, 0), FORBIDDEN, np.maximum(missed, 0))
+    return np.where(costs >= limit, FORBIDDEN, costs)
 
 
 def add_disjunction(parts: Decomposition, scope: tuple[int, ...], given: Given) -> None:
     """Charge a penalty where neither of two variables is far enough behind the other."""
-    table = _uniform(parts, scope, given["penalty"])
-    _put_apart(table, given, 0)
-    parts.table(scope, table)
+    x, y = scope
+    free, penalty = _stored(parts, 0, given["penalty"])
+    sizes = parts.dims[x], parts.dims[y]
+    parts.defer((x, y), partial(_disjunction_table, sizes, free, penalty, given["cstx"], given["csty"]))
 
 
-def _uniform(parts: Decomposition, scope: tuple[int, ...], cost: int) -> NDArray[np.int64]:
-    """Return a table of two variables with one cost everywhere."""
-    x, y = (parts.dims[v] for v in scope)
-    parts.allowance.take(0, "a function of two variables", for_now=4 * CELL_BYTES * x * y)
-    return np.full((x, y), cost, np.int64)
+def _stored(parts: Decomposition, *costs: int) -> list[int]:
+    return [FORBIDDEN if cost >= parts.limit else cost for cost in costs]
 
 
-def _put_apart(table: NDArray[np.int64], given: Given, cost: int) -> None:
+def _disjunction_table(sizes: tuple[int, int], free: int, penalty: int, cst_x: int, cst_y: int) -> NDArray[np.int64]:
+    table = np.full(sizes, penalty, np.int64)
+    _put_apart(table, cst_x, cst_y, free)
+    return table
+
+
+def _put_apart(table: NDArray[np.int64], cst_x: int, cst_y: int, cost: int) -> None:
     """Put a cost where one variable is far enough behind the other.
 
     Slices write each cell once. Comparisons of all cells take several times as long.
     """
     for state, row in enumerate(table):
-        row[: max(0, state - given["csty"] + 1)] = cost
-        row[max(0, state + given["cstx"]) :] = cost
+        row[: max(0, state - cst_y + 1)] = cost
+        row[max(0, state + cst_x) :] = cost
 
 
 def add_special_disjunction(parts: Decomposition, scope: tuple[int, ...], given: Given) -> None:
     """Forbid that both variables are below their last states and near each other; charge for the last states."""
-    x, y = (parts.dims[v] for v in scope)
-    last_x, last_y = given["xinfty"], given["yinfty"]
-    free, *ends = (
-        FORBIDDEN if cost >= parts.limit else cost
-        for cost in (0, given["costx"], given["costy"], given["costx"] + given["costy"])
-    )
-    table = _uniform(parts, scope, FORBIDDEN)
-    _put_apart(table[: max(last_x, 0), : max(last_y, 0)], given, free)
-    if 0 <= last_x < x:
-        table[last_x, : max(last_y, 0)] = ends[0]
-    if 0 <= last_y < y:
-        table[: max(last_x, 0), last_y] = ends[1]
-        if 0 <= last_x < x:
-            table[last_x, last_y] = ends[2]
-    parts.add(dense_function(scope, table))
+    x, y = scope
+    last, distances = (given["xinfty"], given["yinfty"]), (given["cstx"], given["csty"])
+    costs = _stored(parts, 0, given["costx"], given["costy"], given["costx"] + given["costy"])
+    sizes = parts.dims[x], parts.dims[y]
+    parts.defer((x, y), partial(_special_disjunction_table, sizes, costs, last, distances))
+
+
+def _special_disjunction_table(
+    sizes: tuple[int, int], costs: Sequence[int], last: tuple[int, int], distances: tuple[int, int]
+) -> NDArray[np.int64]:
+    """Return the costs of a special disjunction: of states apart, of each variable's last state, and of both."""
+    free, cost_x, cost_y, both = costs
+    table = np.full(sizes, FORBIDDEN, np.int64)
+    last_x, last_y = last
+    below_x, below_y = max(last_x, 0), max(last_y, 0)
+    _put_apart(table[:below_x, :below_y], *distances, free)
+    if 0 <= last_x < sizes[0]:
+        table[last_x, :below_y] = cost_x
+    if 0 <= last_y < sizes[1]:
+        table[:below_x, last_y] = cost_y
+        if 0 <= last_x < sizes[0]:
+            table[last_x, last_y] = both
+    return table
 
 
 def add_tree(parts: Decomposition, scope: tuple[int, ...], given: Given) -> None:
@@ -403,7 +415,35 @@ class GlobalKind:
         """
         if self.metrics and given["metric"] not in self.metrics.split():
             raise GlobalFunctionError(f"a metric {', '.join(self.metrics.split())}", repr(given["metric"]))
-        self.build(parts, scope, {**given, **dict(self.fixed)})
+        build = partial(self.build, parts, scope, {**given, **dict(self.fixed)})
+        key = self._key(scope, given)
+        if key:
+            parts.once(scope, (self.build, self.fixed, key), build)
+        else:
+            build()
+
+    def _key(self, scope: tuple[int, ...], given: Given) -> str:
+        """Return a text that is equal for equal functions over other variables; empty if it is not worth it.
+
+        Functions of two variables are built as fast as a text of their parameters.
+        """
+        places = {v: place for place, v in enumerate(scope)}
+        if len(scope) <= 2 or len(places) < len(scope):
+            return ""
+        named = [field.name for field in self.fields if "V" in field.items]
+        if not named:
+            return repr(given)
+        try:
+            return repr([given | {name: _placed(given[name], places) for name in named}])
+        except KeyError:  # a variable that is not of the scope
+            return ""
+
+
+def _placed(entries: Any, places: Mapping[int, int]) -> Any:
+    """Return lists of variables, or of tuples that begin with a variable, by places in a scope."""
+    if isinstance(entries, list):
+        return [_placed(entry, places) for entry in entries]
+    return (places[entries[0]], *entries[1:]) if isinstance(entries, tuple) else places[entries]
 
 
 def _fields(text: str) -> tuple[Field, ...]:

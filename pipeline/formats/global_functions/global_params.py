@@ -165,6 +165,8 @@ def with_stored(given: Any, stored: Callable[[Number], int]) -> Any:
     return given
 
 
+#: Letters of items that may be any number from 0 on.
+_NUMBERS = frozenset("NvcC")
 _GRAMMARS = ("sgrammar", "sgrammardp")
 _WHAT = {"v": "the index of a value", "V": "a variable", "N": "an integer", "K": "a word"}
 
@@ -184,6 +186,8 @@ class WordReader:
         How many variables there are in all.
     cost : callable
         Called with the place of a word; returns the stored cost that it is.
+    limit : int
+        The stored cost of forbidden assignments, at most ``FORBIDDEN``.
     """
 
     tokens: Tokens
@@ -191,10 +195,13 @@ class WordReader:
     arity: int
     variables: int
     cost: Callable[[int], int]
+    limit: int
 
     def given(self, name: str) -> dict[str, Any]:
         """Return the parameters of a function of a kind."""
         found: dict[str, Any] = {}
+        if name in PAIRS and (entries := self._digits("".join([field.letters for field in KINDS[name].fields]), 1)):
+            return dict(zip([field.name for field in KINDS[name].fields], entries[0], strict=True))
         for field in KINDS[name].fields:
             if name in _GRAMMARS and field.name == "terminals":
                 return {**found, **self._rules()}
@@ -206,10 +213,29 @@ class WordReader:
             found[field.name] = [] if missing else self._list(field, field.lists, weighted)
         return found
 
+    def _digits(self, letters: str, count: int) -> list[Any]:
+        """Read entries together if all their words are digits; otherwise read nothing and return an empty list."""
+        words = [word for _, part in self.tokens.parts(self.at, self.at + count * len(letters)) for word in part]
+        digits = "".join(words)
+        if len(words) < count * len(letters) or not (digits.isascii() and digits.isdecimal()):
+            return []
+        numbers = list(map(int, words))
+        if max(numbers) >= FORBIDDEN:
+            return []
+        self.at += len(words)
+        columns = [numbers[k :: len(letters)] for k in range(len(letters))]
+        for k, letter in enumerate(letters):
+            if letter in "cC" and max(columns[k]) > self.limit:
+                columns[k] = [min(cost, self.limit) for cost in columns[k]]
+        return list(zip(*columns, strict=True)) if len(columns) > 1 else columns[0]
+
     def _list(self, field: Field, lists: str, weighted: bool) -> Any:
         if not lists:
             return self._entry(field.letters + (field.optional if weighted else ""))
         count = self.arity if lists[0] == "S" else self._integer("the length of a list", 0, len(self.tokens))
+        letters = field.letters + (field.optional if weighted else "")
+        if lists in ("+", "S") and count and _NUMBERS.issuperset(letters) and (found := self._digits(letters, count)):
+            return found
         return [self._list(field, lists[1:], weighted) for _ in range(count)]
 
     def _items(self, letter: str, count: int) -> list[Any]:

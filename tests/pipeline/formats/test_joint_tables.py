@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,9 @@ import numpy as np
 import pytest
 
 import bucketflow
-from bucketflow.pipeline.errors import BucketflowError
+from bucketflow.pipeline.errors import BucketflowError, BudgetError
 from bucketflow.pipeline.formats import cfn, cfn_grammar, uai, wcsp
+from bucketflow.pipeline.formats.format_policy import FormatPolicy
 from bucketflow.pipeline.formats.global_functions import global_kinds
 from bucketflow.pipeline.formats.global_functions.decomposition import Decomposition
 
@@ -199,6 +201,77 @@ def test_two_forbidden_ends_of_a_disjunction_do_not_overflow(tmp_path: Path) -> 
     path.write_text(f"p 2 3 1 {most}\n3 3\n2 0 1 -1 sdisj 1 1 2 2 {most} {most}\n")
     model = bucketflow.load(path)
     assert [model.cost([2, 2]), model.cost([0, 1]), model.cost([1, 1])] == [None, 0, None]
+
+
+def test_tables_of_two_large_variables_are_built_when_they_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "a.wcsp"
+    path.write_text("p 2 900 3 5000\n900 800\n2 0 1 -1 sdisj 30 20 700 600 4 6\n2 0 1 -1 disj 5 7 3\n2 1 0 -1 >= 9 4\n")
+    model = bucketflow.load(path)
+    assert all("values" not in vars(f) for f in model.functions)
+    copies = pickle.loads(pickle.dumps(model.functions))
+    assert all("values" not in vars(f) for f in copies)
+    x, y = np.arange(900)[:, None], np.arange(800)
+    missed = np.maximum(y.T[None] * -1 + x + 9, 0)
+    ends = (x == 700) * 4 + (y == 600) * 6
+    apart = (x >= y + 20) | (y >= x + 30) | (x >= 700) | (y >= 600)
+    expected = [
+        np.where((x <= 700) & (y <= 600) & apart, ends, 2**62),
+        np.where((x >= y + 7) | (y >= x + 5), 0, 3),
+        np.where(missed > 4, 2**62, missed).T,
+    ]
+    for own, copy, table in zip(model.functions, copies, expected, strict=True):
+        assert np.array_equal(own.values, table)
+        assert own.equals(copy)
+        assert own.over((1, 0)).values is own.values
+        assert not own.values.flags.writeable
+
+
+def test_memory_of_deferred_tables_is_counted_when_the_file_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "a.wcsp"
+    path.write_text("p 2 9000 1 5000\n9000 8000\n2 0 1 -1 disj 5 7 3\n")
+    with pytest.raises(BudgetError, match="functions of global cost functions"):
+        bucketflow.load(path, memory="100MB")
+
+
+@pytest.mark.parametrize("sign", [">=", ">", "<=", "<", "="])
+def test_distances_of_comparisons_do_not_overflow(sign: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.wcsp"
+    path.write_text(f"p 2 3 1 9\n3 3\n2 0 1 -1 {sign} {2**63 - 1} 0\n")
+    assert bucketflow.load(path).cost([2, 1]) == (0 if sign in ("<=", "<") else None)
+
+
+_REPEATED = (
+    "sregular var 2 2 1 0 1 1 3 0 0 0 0 1 1 1 0 0",
+    "wamong lin 2 1 1 1 2",
+    "sgcc var 3 2 0 1 1 1 0 2",
+    "salldiff var 2",
+    "wsum hard 9 <= 3",
+    "knapsackv 3 3 {0} 1 1 {1} 1 1 {2} 1 1",
+    "knapsackv 3 3 {1} 1 1 {0} 1 1 {2} 1 1",
+    "max 1 2 {2} 1 3 {0} 0 4",
+)
+
+
+@pytest.mark.parametrize("cells", [1, 1 << 16])
+def test_equal_functions_over_other_variables_share_tables(
+    cells: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tables and chains of hidden variables equal those of functions that are built separately."""
+    path, scopes = tmp_path / "a.wcsp", [(0, 1, 2), (2, 3, 0), (4, 1, 3), (0, 5, 2), (4, 2, 1)]
+    sizes = [2, 3, 2, 3, 2, 3]
+    lines = [f"3 {s[0]} {s[1]} {s[2]} -1 {kind.format(*s)}" for kind in _REPEATED for s in scopes]
+    path.write_text(f"p 6 3 {len(lines)} 1000\n{' '.join(map(str, sizes))}\n" + "\n".join(lines) + "\n")
+    with FormatPolicy.using(global_table_cells=cells):
+        shared = bucketflow.load(path)
+        monkeypatch.setattr(global_kinds.GlobalKind, "_key", lambda *_: "")
+        separate = bucketflow.load(path)
+    assert (shared.dims, len(shared.functions)) == (separate.dims, len(separate.functions))
+    for one, other in zip(shared.functions, separate.functions, strict=True):
+        assert one.equals(other)
+    arrays = [
+        len({id(f.values if f.values.base is None else f.values.base) for f in m.functions}) for m in (shared, separate)
+    ]
+    assert arrays[0] < arrays[1]
 
 
 @pytest.mark.parametrize("kind", ["disj {0} {0} 3", "sdisj {0} {0} 2 2 4 6"])
