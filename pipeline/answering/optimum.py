@@ -30,8 +30,7 @@ from ..results.result import Result
 from .bound_listeners import History, Point, Watcher
 from .cut_offs import cut_off, is_as_good, optimum_bounds
 from .engines.strategy_policy import POLICY, StrategyPolicy
-from .question import Question, question_of
-from .question_sizes import soon_swept_cells
+from .question import Question, question_of, soon_swept_cells
 
 if TYPE_CHECKING:
     from ..proofs.incumbent import Incumbent

@@ -3,10 +3,13 @@
 Projected counts and sums are over assignments of some variables, for which there is an assignment of the others (Aziz,
 Chu, Muise and Stuckey, #∃SAT: projected model counting, SAT 2015). Marginal MAP is the best assignment of some
 variables, by the sum over the others (Park and Darwiche 2004).
+
+The size of a question is known before anything is planned: the cells of a sweep, and the memory of its tables.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from functools import cached_property
@@ -17,13 +20,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...cluster.memory import default_memory_bytes
 from ...tasks.steps.light_dataclass import dataclass
+from ...tasks.steps.number_limits import CELL_BYTES
+from ..cost_networks.cost_network import COPIES, has_exact_costs
 from ..errors import ModelError
 from ..formats.read import evidence_of, load_evidence, variables_of
+from ..machine.resources import Resources
 from ..models.findings import check_log10, is_state, likelihood, named_findings
 from ..models.model import Function, Model, Projection, checked_model
 from ..models.query import QUERIES
-from ..orders.depth_first import sweep_cells
+from ..options import Options, parse_size
+from ..orders.depth_first import bucket_parents, sweep_cells
+from ..orders.min_fill import min_fill_order
 from ..preprocessing.leaf_tables import without_isolated
 from ..preprocessing.preprocess import Network, reduce_model, with_joints
 from ..preprocessing.preprocessing_policy import PreprocessingPolicy
@@ -397,3 +406,59 @@ def _checked(model: Model, outer: frozenset[int]) -> Model:
 def _is_zero_or_one(function: Function) -> bool:
     values = function.values if function.rows is None else np.append(function.values, function.default)
     return bool(np.isin(values, (0.0, 1.0)).all())
+
+
+# A cell of a device takes this part of the time of one of this machine's cores.
+_DEVICE_SPEED = 1 << 10
+# Minimum memory of engines for optima.
+_LEAST_BYTES = 1 << 22
+# Tables below this size are not compared with the free memory, because asking for the free memory takes time.
+_SMALL_BYTES = 1 << 30
+
+
+def soon_swept_cells(question: Question, options: Options, most: int) -> float:
+    """Return of how many cells at most networks are swept as soon as they prove not easy: ``most`` of a core's."""
+    speed = 1 if options.gpus is None else _DEVICE_SPEED
+    return speed * most_whole_cells(question, options, most)
+
+
+def most_whole_cells(question: Question, options: Options, most: int) -> int:
+    """Return the maximum cells of a sweep without slices: ``most``, or fewer under a memory limit."""
+    return most if options.memory is None else min(most, spare_bytes(question, options) // CELL_BYTES)
+
+
+def is_whole(question: Question, options: Options, cells: float, largest_part: int) -> bool:
+    """Whether a sweep of this many cells of buckets probably fits in memory without slices.
+
+    The largest table in memory is assumed to be the largest message of the first order divided by this number.
+    """
+    if options.memory is None or cells * CELL_BYTES <= (spare := spare_bytes(question, options)):
+        return True
+    network = question.reduced[0]
+    order = min_fill_order(network.dims, network.scopes, options.seed)
+    _, messages = bucket_parents(len(network.dims), network.scopes, order)
+    largest = max((math.prod([network.dims[v] for v in message]) for message in messages), default=1)
+    return largest * CELL_BYTES <= largest_part * spare
+
+
+def tables_fit(question: Question, options: Options) -> bool:
+    """Whether bounds have memory for all dense tables of the remaining model."""
+    needed = _least_bytes(question.reduced[0])
+    if options.memory is None:
+        return needed < _SMALL_BYTES or needed <= default_memory_bytes()
+    return needed <= parse_size(options.memory) - question.model.nbytes
+
+
+def spare_bytes(question: Question, options: Options) -> int:
+    """Return the memory of this machine beyond the model."""
+    return max(Resources(options.without_folder()).host_bytes - question.model.nbytes, 0)
+
+
+def rounded(question: Question) -> bool:
+    """Whether costs are so large that only a sweep is exact."""
+    return question.model.kind == "cost" and not has_exact_costs(question.reduced[0])
+
+
+def _least_bytes(network: Network) -> int:
+    """Minimum memory of bounds: copies of the tables, and some rows or nodes."""
+    return 2 * COPIES * 8 * network.cells + _LEAST_BYTES

@@ -18,8 +18,7 @@ from ..answering.engines.engine_options import EnginePrice
 from ..answering.engines.request import QueryRequest
 from ..answering.engines.sweep_engine import SweepEngine
 from ..answering.prepared import Prepared
-from ..answering.question import Evidence, Question, question_of
-from ..answering.question_sizes import spare_bytes
+from ..answering.question import Evidence, Question, question_of, spare_bytes
 from ..assignments.kept_sweep import kept_notes, kept_options, opened_sweep, prepare_kept
 from ..assignments.ranking import DiverseAssignments, KeptCosts, KeptEnergies, Ranking, RankingPolicy
 from ..assignments.searched_ranking import SearchedRanking

@@ -23,7 +23,6 @@ from ..answering.answer_question import valued
 from ..answering.cut_offs import last_cost
 from ..answering.prepared import Prepared
 from ..answering.question import Findings, Question, question_of
-from ..assignments.device_drawing import TOGETHER, cells_there, device_walks, why_walked_here
 from ..assignments.draw_sources import (
     BoltzmannSums,
     DrawSource,
@@ -33,7 +32,17 @@ from ..assignments.draw_sources import (
     drawn_from_circuit,
     kept_shares,
 )
-from ..assignments.drawing import Drawing, Streams, draw_others, drawing_bytes, table_cells
+from ..assignments.drawing import (
+    TOGETHER,
+    Drawing,
+    Streams,
+    cells_there,
+    device_walks,
+    draw_others,
+    drawing_bytes,
+    table_cells,
+    why_walked_here,
+)
 from ..assignments.kept_sweep import kept_notes, kept_options, opened_sweep, prepare_kept, with_room
 from ..compiling import counts_compiling
 from ..errors import BudgetError, InternalError, ModelError, checks_keywords, format_bytes, public

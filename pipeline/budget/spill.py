@@ -46,8 +46,7 @@ from ..plans.problem import UNLIMITED_BYTES, sliced_dims
 from ..plans.stages import Spill, Stage, Stored
 from ..plans.two_way_steps import Numbering, choose_readings
 from ..trees.memory import parts_below
-from .backward_stages import WayBack
-from .boxes import REPEATED_SHARE, StageMaker, found_bytes
+from .boxes import REPEATED_SHARE, StageMaker, WayBack, found_bytes
 from .budget_policy import DISK_RATE, BudgetPolicy
 
 # Tables smaller than 1 / this of the budget initially stay in memory within a stage.

@@ -17,8 +17,7 @@ from ..answering.prepared import local_order
 from ..errors import BudgetError, ModelError, format_bytes
 from ..gates.circuit import CircuitGraph, CircuitPolicy
 from ..gates.circuit_leaves import CircuitMaker, NodeTable, columns, grouped, joined, restricted, united
-from ..gates.gate_store import EDGE_BYTES, GATE_BYTES, NOTHING, GateStore, JoinTooLargeError, TurnOver
-from ..gates.stored_gates import StoredGates
+from ..gates.gate_store import EDGE_BYTES, GATE_BYTES, NOTHING, GateStore, JoinTooLargeError, StoredGates, TurnOver
 from ..gates.traced_circuit import TracedCircuit
 from ..machine.resources import Resources
 from ..models.model import Model

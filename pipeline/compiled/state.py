@@ -46,8 +46,7 @@ from ..results.posteriors import Marginals
 from ..trees.tree import Target
 from .better_plans import BetterPlans, propagation_seconds, searches_of
 from .compiled_policy import CompiledPolicy
-from .joint_paths import JointPaths, paths_of
-from .structure import Skeleton, check_memory, far_pairs_fit, fresh_plan, fresh_question
+from .structure import JointPaths, Skeleton, check_memory, far_pairs_fit, fresh_plan, fresh_question, paths_of
 
 if TYPE_CHECKING:
     from .device_cases import GpuPropagation

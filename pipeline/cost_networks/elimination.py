@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...tasks.steps.light_dataclass import dataclass
-from .cost_network import Costs, States
-from .working_network import CostNetworkPolicy, NetworkProblem
+from .cost_network import CostNetworkPolicy, Costs, NetworkProblem, States
 
 if TYPE_CHECKING:
     from ...tasks.networks.flat import Flat

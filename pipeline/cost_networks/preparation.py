@@ -12,10 +12,19 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from ...tasks.steps.light_dataclass import dataclass
-from .cost_network import CostNetwork, Costs, States
+from .cost_network import (
+    CostNetwork,
+    CostNetworkPolicy,
+    Costs,
+    Integers,
+    NetworkProblem,
+    Removed,
+    States,
+    problem_of,
+    tables_of,
+)
 from .elimination import eliminate, replace
 from .reparametrisation import ShiftLimits, shift
-from .working_network import CostNetworkPolicy, Integers, NetworkProblem, Removed, problem_of, tables_of
 
 if TYPE_CHECKING:
     from ...tasks.networks.flat import Flat

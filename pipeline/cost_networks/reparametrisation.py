@@ -10,7 +10,7 @@ import numpy as np
 
 from ...tasks.steps.light_dataclass import dataclass
 from ...tasks.steps.number_limits import EXACT_INTEGER
-from .working_network import CostNetworkPolicy, Integers, NetworkProblem
+from .cost_network import CostNetworkPolicy, Integers, NetworkProblem
 
 if TYPE_CHECKING:
     from ...tasks.networks.flat import Flat

@@ -20,8 +20,7 @@ from ..models.function import Function
 from ..options import Options
 from ..preprocessing.preprocess import Network
 from .circuit import CircuitGraph, CircuitVariables, ranges
-from .gate_store import NOTHING, GateStore
-from .stored_gates import StoredGates
+from .gate_store import NOTHING, GateStore, StoredGates
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,8 +20,7 @@ from ..machine.resources import Resources
 from ..queries.formula import Formula, UnfitError, formula_of, formula_orders, has_mixed_tables
 from .circuit import CircuitGraph, CircuitPolicy, pieces, ranges
 from .circuit_leaves import CircuitMaker, NodeTable, is_constraint
-from .gate_store import EDGE_BYTES, GATE_BYTES, NOTHING, GateStore
-from .stored_gates import STORED_GATE_BYTES, StoredGates, stored_bytes
+from .gate_store import EDGE_BYTES, GATE_BYTES, NOTHING, STORED_GATE_BYTES, GateStore, StoredGates, stored_bytes
 
 if TYPE_CHECKING:
     from ...tasks.counting.count import Count, Counted

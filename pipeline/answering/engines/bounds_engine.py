@@ -11,7 +11,7 @@ from ....tasks.steps.light_dataclass import dataclass
 from ...errors import BudgetError
 from ...results.result import Result
 from ..optimum import Task
-from ..question_sizes import rounded, tables_fit
+from ..question import rounded, tables_fit
 from ..run_folder import resumable
 from ..running import Answer
 from .engine import Stop, TurnEnded

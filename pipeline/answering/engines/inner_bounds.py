@@ -39,8 +39,7 @@ from ...results.bounds import relative_gap
 from ...results.proof import Proof
 from ...results.remaining_time import ClosingBounds
 from ...results.result import Result
-from ..question import Question, question_of
-from ..question_sizes import spare_bytes
+from ..question import Question, question_of, spare_bytes
 from .circuit_engine import MaximizedCircuit
 from .model_left import OuterFunctions, options_of_left, sum_observed
 from .outer_search import OuterSearch, outer_search

@@ -14,15 +14,14 @@ from ...errors import ModelError
 from ...machine.resources import Resources
 from ...options import Method, Options, ProofOptions
 from ...preprocessing.preprocess import Network, fixed_value
-from ..question import PROJECTED, Question
-from ..question_sizes import rounded
+from ..question import PROJECTED, Question, rounded
 from ..run_folder import RunFolder
 from ..running import Answer, Progress
 from .engine_options import GANAK, SWEEP, EngineLimits
 from .strategy_policy import POLICY, StrategyPolicy
 
 if TYPE_CHECKING:
-    from ..model_counting import SearchedSum
+    from ..sums import SearchedSum
 
 #: The engine that each method means, by query.
 _METHODS: dict[str, dict[str, str]] = {
@@ -83,7 +82,7 @@ class QueryRequest:
     @cached_property
     def clauses(self) -> SearchedSum:
         """The question as clauses, which a search and Ganak count."""
-        from ..model_counting import SearchedSum
+        from ..sums import SearchedSum
 
         return SearchedSum(self.question, self.options, self.network, self.started)
 

@@ -20,10 +20,9 @@ from ....tasks.counting.ganak import GanakError, GanakProcess
 from ....tasks.steps.light_dataclass import dataclass
 from ...errors import BudgetError, InternalError
 from ...queries.formula import Formula
-from ..model_counting import SearchedSum
-from ..question_sizes import spare_bytes
+from ..question import spare_bytes
 from ..running import Answer
-from ..sums import DiagramSum
+from ..sums import DiagramSum, SearchedSum
 from .engine import Stop, TurnEnded
 from .engine_options import GANAK, Certainty, EnginePrice, Estimate
 from .request import QueryRequest

@@ -31,7 +31,7 @@ from ...trees.tree import Tree
 from ..counts import MorePrimesError, expected_primes, with_primes
 from ..placement import compile_seconds_of, with_less_device_memory
 from ..prepared import Prepared, planner_of, prepare, unplanned
-from ..question_sizes import is_whole, spare_bytes
+from ..question import is_whole, spare_bytes
 from ..row_trials import all_cells_seconds, in_slices
 from ..running import Answer, in_run_folder, in_temporary_folder, planned_in, written
 from .engine import Stop, TurnEnded

@@ -17,7 +17,7 @@ from ....tasks.compiler.working_time import thread_seconds, working_seconds
 from ....tasks.steps.light_dataclass import dataclass
 from ...errors import BudgetError
 from ...results.proof import Tried
-from ..question_sizes import spare_bytes
+from ..question import spare_bytes
 from ..running import Answer
 from .engine import ClosingEngine, Engine, Racer, Stop, TurnEnded
 from .engine_options import SWEEP, EnginePrice, Strategy

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from ...cost_networks.cost_network import CostNetwork, States
+from ...cost_networks.cost_network import CostNetwork, CostNetworkPolicy, States, problem_of, tables_of
 from ...cost_networks.reparametrisation import DESCENTS
-from ...cost_networks.working_network import CostNetworkPolicy, problem_of, tables_of
 from ..limits import Outcome
 from ..prover import SearchProver
 from ..prover_policy import ProverPolicy

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ...cost_networks.cost_network import CostNetwork, States
-from ...cost_networks.working_network import problem_of
+from ...cost_networks.cost_network import CostNetwork, States, problem_of
 from ..incumbent import Incumbent
 from ..limits import Outcome
 from ..prover import Prover

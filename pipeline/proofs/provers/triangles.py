@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from ....tasks.steps.number_limits import EXACT_INTEGER
-from ...cost_networks.cost_network import CostNetwork, CostTable, States
-from ...cost_networks.working_network import CostNetworkPolicy, problem_of
+from ...cost_networks.cost_network import CostNetwork, CostNetworkPolicy, CostTable, States, problem_of
 from ..limits import Outcome
 from ..prover import SearchProver
 from ..prover_policy import NOTABLE_SHARE, ProverPolicy

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 import bucketflow
+from bucketflow.pipeline.answering import answer_question
 from bucketflow.pipeline.answering.answer_question import valued
-from bucketflow.pipeline.answering.engines import easy_optimum
 from bucketflow.pipeline.answering.engines.strategy_policy import POLICY
 from bucketflow.pipeline.answering.optimum import Task
 from bucketflow.pipeline.answering.question import question_of
@@ -138,4 +138,4 @@ def test_small_models_have_the_optimum_of_brute_force(monkeypatch: pytest.Monkey
         assert (found.status == "infeasible") == (most == 0)
         if most:
             assert found.log10 == pytest.approx(math.log10(most))
-    assert easy_optimum._failures.get(model, 0) == 0
+    assert answer_question._failures.get(model, 0) == 0

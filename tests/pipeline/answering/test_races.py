@@ -21,8 +21,7 @@ from bucketflow.pipeline.answering.engines.request import QueryRequest
 from bucketflow.pipeline.answering.engines.strategy_policy import StrategyPolicy, TurnLengths
 from bucketflow.pipeline.answering.engines.sweep_engine import AVOIDED_START, SweepEngine
 from bucketflow.pipeline.answering.optimum import Task
-from bucketflow.pipeline.answering.question import Question
-from bucketflow.pipeline.answering.question_sizes import spare_bytes
+from bucketflow.pipeline.answering.question import Question, spare_bytes
 from bucketflow.pipeline.answering.sums import DiagramSum
 from bucketflow.pipeline.api import bound as bound_module
 from bucketflow.pipeline.machine.resources import Resources

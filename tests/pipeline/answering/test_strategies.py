@@ -33,8 +33,7 @@ from bucketflow.pipeline.answering.engines.request import QueryRequest
 from bucketflow.pipeline.answering.engines.strategy_policy import POLICY, StrategyPolicy
 from bucketflow.pipeline.answering.engines.sweep_engine import SweepEngine
 from bucketflow.pipeline.answering.engines.turn_account import Move, TurnAccount
-from bucketflow.pipeline.answering.question import question_of
-from bucketflow.pipeline.answering.question_sizes import is_whole
+from bucketflow.pipeline.answering.question import is_whole, question_of
 from bucketflow.pipeline.options import Options, ProofOptions
 from bucketflow.pipeline.orders.depth_first import bucket_parents, sweep_cells
 from bucketflow.pipeline.orders.min_fill import least_width
@@ -538,7 +537,7 @@ def test_a_search_whose_turns_are_over_is_told_with_what_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Counted variables come last, so that there are no slices, and nothing but the search is left."""
-    monkeypatch.setattr("bucketflow.pipeline.answering.model_counting.SearchedSum.run", lambda *_: None)
+    monkeypatch.setattr("bucketflow.pipeline.answering.sums.SearchedSum.run", lambda *_: None)
     rng = np.random.default_rng(0)
     lines = ["p cnf 60 150", f"c ind {' '.join(map(str, range(1, 31)))} 0"]
     for _ in range(150):

@@ -13,8 +13,7 @@ import pytest
 import bucketflow
 from bucketflow import Model
 from bucketflow.pipeline.answering.engines.strategy_policy import TurnLengths
-from bucketflow.pipeline.answering.model_counting import SearchedSum
-from bucketflow.pipeline.answering.sums import DiagramSum
+from bucketflow.pipeline.answering.sums import DiagramSum, SearchedSum
 from bucketflow.pipeline.models.model import Function
 from tests.models import named_model
 from tests.strategies import NEVER_QUICK, solve_by

@@ -23,7 +23,7 @@ from bucketflow.pipeline.circuits.circuit_files import write_circuit
 from bucketflow.pipeline.cli.main import main
 from bucketflow.pipeline.gates.circuit import CircuitGraph, CircuitPolicy
 from bucketflow.pipeline.gates.evaluation import best, flows, log_values, walk_down
-from bucketflow.pipeline.gates.stored_gates import StoredGates
+from bucketflow.pipeline.gates.gate_store import StoredGates
 from bucketflow.pipeline.models.function import Function
 from bucketflow.pipeline.queries.formula import QueryPolicy
 from tests.models import assignments, bayes_models, brute_count, grid, markov_models
@@ -164,7 +164,7 @@ def test_gates_of_a_search_go_to_disk_where_they_do_not_fit(tmp_path: Path, monk
             read = bucketflow.load_circuit(tmp_path / name)
             assert read.count() == whole.count()
             assert bucketflow.check_circuit(read).faults == ()
-    free = "bucketflow.pipeline.gates.stored_gates.free_bytes"
+    free = "bucketflow.pipeline.gates.gate_store.free_bytes"
     monkeypatch.setattr(free, lambda _: 1000)
     with (
         CircuitPolicy.using(stored_edges=5),
@@ -556,7 +556,7 @@ def test_disk_is_priced_before_it_is_filled(tmp_path: Path, monkeypatch: pytest.
     """After the first bucket it is known about how much all of them take."""
     written: list[int] = []
     monkeypatch.setattr(StoredGates, "append", lambda self, *block: written.append(len(block[1])))
-    monkeypatch.setattr("bucketflow.pipeline.gates.stored_gates.free_bytes", lambda folder: 20_000)
+    monkeypatch.setattr("bucketflow.pipeline.gates.gate_store.free_bytes", lambda folder: 20_000)
     with pytest.raises(
         BudgetError,
         match=r"expected to take [\d.]+ kB of disk, estimated at \d+% of it, but .* has "
@@ -575,7 +575,7 @@ def test_a_circuit_whose_gates_are_on_disk_may_be_impossible(tmp_path: Path) -> 
 
 
 def test_a_disk_without_room_is_told_before_gates_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bucketflow.pipeline.gates.stored_gates.free_bytes", lambda _: 1000)
+    monkeypatch.setattr("bucketflow.pipeline.gates.gate_store.free_bytes", lambda _: 1000)
     with (
         CircuitPolicy.using(disk_margin=math.inf),
         pytest.raises(BudgetError, match=r"of disk by now, but .* has 1 kB left"),

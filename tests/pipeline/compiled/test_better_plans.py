@@ -21,7 +21,7 @@ from bucketflow import Compiled, Model
 from bucketflow.pipeline.answering.engines.engine import Stop
 from bucketflow.pipeline.compiled.better_plans import FoundPlan, propagation_seconds, searches_of
 from bucketflow.pipeline.compiled.compiled_policy import CompiledPolicy
-from bucketflow.pipeline.compiled.joint_paths import paths_of
+from bucketflow.pipeline.compiled.structure import paths_of
 from bucketflow.pipeline.plans.plan import Plan
 from bucketflow.tasks.compiler.code_cache import impatient
 from tests.models import grid

@@ -12,11 +12,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bucketflow import load
-from bucketflow.pipeline.cost_networks.cost_network import CostNetwork, CostTable, cost_network
+from bucketflow.pipeline.cost_networks.cost_network import (
+    CostNetwork,
+    CostTable,
+    NetworkProblem,
+    cost_network,
+    problem_of,
+    tables_of,
+)
 from bucketflow.pipeline.cost_networks.elimination import eliminate, replace
 from bucketflow.pipeline.cost_networks.preparation import PreparedNetwork, compact, prepare
 from bucketflow.pipeline.cost_networks.reparametrisation import ShiftLimits, shift
-from bucketflow.pipeline.cost_networks.working_network import NetworkProblem, problem_of, tables_of
 from bucketflow.pipeline.preprocessing.preprocess import reduce_model
 from bucketflow.pipeline.results.proof import removed_texts
 

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bucketflow.pipeline.cost_networks.cost_network import CostNetwork, CostTable
-from bucketflow.pipeline.cost_networks.working_network import problem_of
+from bucketflow.pipeline.cost_networks.cost_network import CostNetwork, CostTable, problem_of
 from bucketflow.pipeline.proofs.prover_policy import ProverPolicy
 from bucketflow.pipeline.proofs.provers.branch_and_bound import Search
 from bucketflow.pipeline.proofs.provers.local_search import LocalSearch, improve
