@@ -19,7 +19,7 @@ from ..formats.shared_constraints import add_circuit, add_cumulative, add_lex, a
 from ..formats.text.source import Allowance
 from ..formats.xcsp3.xcsp3_machines import Condition
 from ..models.model import FORBIDDEN, Function, Model
-from ..models.state_names import TypedLabel
+from ..models.state_names import integer_labels
 from .labelled_tables import library
 
 _COMPARED = {"==": "eq", "!=": "ne", "<=": "le", "<": "lt", ">=": "ge", ">": "gt"}
@@ -118,20 +118,9 @@ class _Compiler:
             parts.add(Function((v,), np.array([weight * value for value in self.values[v]], np.int64)))
         if constant:
             parts.add(Function((), np.array(constant)))
-        states: list[tuple[str, ...] | None] = []
-        for own, boolean in zip(self.values, self.booleans, strict=False):
-            # labels that equal the indices need not be stored
-            numbered = own == (*range(len(own)),)
-            states.append(("false", "true") if boolean else None if numbered else tuple(map(TypedLabel, own)))
-        return Model(
-            kind="cost",
-            names=parts.names(self.names),
-            dims=tuple(parts.dims),
-            states=(*states, *[None] * parts.hidden),
-            functions=tuple(parts.functions),
-            maximize=maximize,
-            hidden=parts.hidden,
-        )
+        own = zip(self.booleans, self.values, strict=False)  # not the hidden ones
+        states = [("false", "true") if boolean else integer_labels(values) for boolean, values in own]
+        return parts.model(self.names, states, maximize=maximize)
 
     def _call(self, name: str, *given: Any) -> None:
         """Add a constraint by FlatZinc's name."""

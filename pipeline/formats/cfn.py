@@ -74,17 +74,13 @@ def read_cfn(source: Source) -> Model:
     reader, read = _network(tokens)
     parts = read.parts
     labels = [None if labels is None else tuple(labels) for labels in reader.labels]
-    return Model(
-        kind="cost",
-        names=parts.names([*reader.names]),
-        dims=tuple(parts.dims),
-        states=(*labels, *[None] * parts.hidden),
-        functions=tuple(parts.functions),
+    return parts.model(
+        [*reader.names],
+        labels,
         top=read.top,
         decimals=read.decimals,
         maximize=reader.maximize,
         name=reader.name or source.stem,
-        hidden=parts.hidden,
         notes=read.notes,
     )
 

@@ -44,6 +44,12 @@ def typed_label(value: Any) -> str:
     return str(value) if type(value) is str else TypedLabel(plain(value))
 
 
+def integer_labels(values: Sequence[int]) -> tuple[str, ...] | None:
+    """Return the labels of ascending, different integers as states; None if they are the indices, counted from 0."""
+    indices = values[0] == 0 and values[-1] == len(values) - 1
+    return None if indices else tuple(map(typed_label, values))
+
+
 def plain(state: Any) -> Any:
     """Return a NumPy scalar, or an array without axes, as a plain object of Python; anything else as it is."""
     if isinstance(state, np.ndarray) and not state.ndim and state.dtype.kind in "biufUO":

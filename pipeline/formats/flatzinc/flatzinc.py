@@ -11,7 +11,7 @@ import numpy as np
 from ....tasks.steps.number_limits import LARGEST_DECIMAL, LARGEST_INT32
 from ...errors import format_count, shorten
 from ...models.model import FORBIDDEN, Function, Model
-from ...models.state_names import typed_label
+from ...models.state_names import integer_labels
 from ..format_policy import STATE_BYTES, FormatPolicy
 from ..global_functions.decomposition import Decomposition
 from ..linear.integer_domains import (
@@ -244,24 +244,11 @@ class _FlatZincReader:
 
     def model(self) -> Model:
         """Return the model."""
-        parts = self.functions.parts
-        states: list[tuple[str, ...] | None] = []
-        for variable, values in zip(self.variables, self.functions.values, strict=False):  # not the hidden ones
-            numbered = values == (*range(len(values)),)
-            states.append(
-                ("false", "true") if variable.boolean else None if numbered else tuple(map(typed_label, values))
-            )
-        return Model(
-            kind="cost",
-            names=parts.names([variable.name for variable in self.variables]),
-            dims=tuple(parts.dims),
-            states=(*states, *[None] * parts.hidden),
-            functions=tuple(parts.functions),
-            maximize=self.file.goal == "maximize",
-            name=self.source.stem,
-            hidden=parts.hidden,
-            notes=tuple(self.notes),
-        )
+        own = zip(self.variables, self.functions.values, strict=False)  # not the hidden ones
+        states = [("false", "true") if variable.boolean else integer_labels(values) for variable, values in own]
+        names, maximize = [variable.name for variable in self.variables], self.file.goal == "maximize"
+        parts, notes = self.functions.parts, tuple(self.notes)
+        return parts.model(names, states, maximize=maximize, name=self.source.stem, notes=notes)
 
 
 def _renumbered(given: Given, places: dict[int, int]) -> Given:

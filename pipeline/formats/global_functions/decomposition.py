@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from dataclasses import field
 from itertools import accumulate, combinations, count, islice
 from math import prod
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,7 @@ from ....tasks.steps.light_dataclass import dataclass
 from ....tasks.steps.number_limits import CELL_BYTES
 from ...errors import BudgetError
 from ...models.function import FORBIDDEN, DeferredFunction, Function, dense_function, greatest_costs, least_costs
+from ...models.model import Model
 from ..format_policy import OBJECT_BYTES, FormatPolicy
 from ..text.source import Allowance
 from ..text.tables import tuple_table
@@ -71,6 +73,21 @@ class Decomposition:
         taken = {*own}
         unused = (name for name in (f"hidden{n}" for n in count()) if name not in taken)
         return (*own, *islice(unused, self.hidden))
+
+    def model(self, own: Sequence[str], states: Sequence[tuple[str, ...] | None], **facts: Any) -> Model:
+        """Return all functions as a cost network.
+
+        Parameters
+        ----------
+        own : sequence of str
+            Names of the variables that are not hidden.
+        states : sequence
+            Their labels. Hidden variables have none.
+        **facts
+            The other fields of the model, such as ``name`` and ``maximize``.
+        """
+        names, states = self.names(own), (*states, *[None] * self.hidden)
+        return Model("cost", names, tuple(self.dims), states, tuple(self.functions), hidden=self.hidden, **facts)
 
     def variable(self, size: int) -> int:
         """Add a hidden variable and return its index; the functions that follow must tell its state."""

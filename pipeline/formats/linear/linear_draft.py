@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from ....tasks.steps.number_limits import LARGEST_DECIMALS
 from ...errors import BudgetError, FormatError, format_count, shorten
 from ...models.model import FORBIDDEN, Function, Model
-from ...models.state_names import typed_label
+from ...models.state_names import integer_labels
 from ..decimal_costs import decimal_places
 from ..format_policy import STATE_BYTES, FormatPolicy
 from ..global_functions.decomposition import Decomposition
@@ -82,21 +82,13 @@ class LinearDraft(Generic[P]):
         build.costs(self.objective)
         for constraint in self.constraints:
             build.constraint(constraint)
-        parts, own = build.parts, [*self.domains]
-        states = [
-            None if low == 0 else tuple(map(typed_label, range(low, high + 1))) for low, high in self.domains.values()
-        ]
-        return Model(
-            kind="cost",
-            names=parts.names(own),
-            dims=tuple(parts.dims),
-            states=(*states, *[None] * parts.hidden),
-            functions=tuple(parts.functions),
+        return build.parts.model(
+            [*self.domains],
+            [integer_labels(range(low, high + 1)) for low, high in self.domains.values()],
             top=None if self.top is None else build.whole(self.top, build.decimals),
             decimals=build.decimals,
             maximize=self.maximize,
             name=name or self.source.stem,
-            hidden=parts.hidden,
             notes=tuple(self.notes),
         )
 

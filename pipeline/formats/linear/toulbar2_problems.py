@@ -44,17 +44,8 @@ class _Photograph:
 
 
 def _model(source: Source, names: Sequence[str], taken: Sequence[_Photograph], parts: Decomposition) -> Model:
-    functions = [Function((v,), each.cost()) for v, each in enumerate(taken)]
-    own = [(_NOT_TAKEN, *each.labels) for each in taken]
-    return Model(
-        kind="cost",
-        names=parts.names(names),
-        dims=tuple(parts.dims),
-        states=(*own, *[None] * parts.hidden),
-        functions=(*functions, *parts.functions),
-        name=source.stem,
-        hidden=parts.hidden,
-    )
+    parts.functions[:0] = [Function((v,), each.cost()) for v, each in enumerate(taken)]
+    return parts.model(names, [(_NOT_TAKEN, *each.labels) for each in taken], name=source.stem)
 
 
 def read_spot(source: Source) -> Model:

@@ -9,7 +9,7 @@ import numpy as np
 from ....tasks.steps.number_limits import LARGEST_DECIMAL
 from ...errors import shorten
 from ...models.model import FORBIDDEN, Function, Model
-from ...models.state_names import typed_label
+from ...models.state_names import integer_labels
 from ..flatzinc.flatzinc_functions import FlatZincFunctions
 from ..flatzinc.flatzinc_syntax import Operand
 from ..global_functions.decomposition import Decomposition
@@ -59,27 +59,11 @@ def read_xcsp3(source: Source) -> Model:
         raise variables.fail(objectives[1], "one objective", "a second one")
     for objective in objectives:
         _Objective(constraints, objective).add()
-    # hidden variables of decompositions have no labels
-    states = _labels(variables.values)
-    return Model(
-        kind="cost",
-        names=parts.names([*variables.index]),
-        dims=tuple(parts.dims),
-        states=(*states, *[None] * parts.hidden),
-        functions=tuple(parts.functions),
-        maximize=any(objective.tag == "maximize" for objective in objectives),
-        name=source.stem,
-        hidden=parts.hidden,
-    )
-
-
-def _labels(values: Sequence[tuple[int, ...]]) -> list[tuple[str, ...] | None]:
-    """Return the names of the states of each variable; variables that share a domain share its names."""
-    known: dict[int, tuple[str, ...] | None] = {}
-    for own in values:
-        if id(own) not in known:
-            known[id(own)] = None if own == (*range(len(own)),) else tuple(map(typed_label, own))
-    return [known[id(own)] for own in values]
+    # variables that share a domain share its labels
+    labels = {key: integer_labels(own) for key, own in {id(own): own for own in variables.values}.items()}
+    states = [labels[id(own)] for own in variables.values]
+    maximize = any(objective.tag == "maximize" for objective in objectives)
+    return parts.model([*variables.index], states, maximize=maximize, name=source.stem)
 
 
 class _Objective:
