@@ -10,14 +10,13 @@ import numpy as np
 
 from ...cluster.memory import default_memory_bytes
 from ..errors import BudgetError, ModelError, checks_keywords, format_count, public, shorten
+from ..formats.constraint_functions import Condition, ConstraintFunctions, Literal
 from ..formats.flatzinc.flatzinc_constraints import COMPUTED, FlatZincRefusalError, add_constraint
-from ..formats.flatzinc.flatzinc_functions import FlatZincFunctions, Literal
 from ..formats.flatzinc.flatzinc_syntax import FlatConstraint, Operand
 from ..formats.global_functions.decomposition import Decomposition
 from ..formats.linear.wide_sums import MOST_CELLS
 from ..formats.shared_constraints import add_circuit, add_cumulative, add_lex, add_no_overlap, add_precedence
 from ..formats.text.source import Allowance
-from ..formats.xcsp3.xcsp3_machines import Condition
 from ..models.model import FORBIDDEN, Function, Model
 from ..models.state_names import integer_labels
 from .labelled_tables import library
@@ -89,7 +88,7 @@ class _Compiler:
         self.index = {name: v for v, name in enumerate(self.names)}
         self.booleans = [each.is_bool() for each in variables]
         self.values = [tuple(range(int(each.lb), int(each.ub) + 1)) for each in variables]
-        self.pending: list[Callable[[FlatZincFunctions], None]] = []
+        self.pending: list[Callable[[ConstraintFunctions], None]] = []
 
     def model(self, weights: dict[int, int], constant: int, *, maximize: bool) -> Model:
         """Build the model of the collected constraints, with a linear objective.
@@ -111,7 +110,7 @@ class _Compiler:
             raise ModelError("the model of CPMpy has no variables")
         parts = Decomposition([*map(len, self.values)], FORBIDDEN, Allowance("the model", default_memory_bytes()))
         parts.own = len(self.names)
-        functions = FlatZincFunctions(parts, self.values)
+        functions = ConstraintFunctions(parts, self.values)
         for add in self.pending:
             add(functions)
         for v, weight in weights.items():
@@ -125,7 +124,7 @@ class _Compiler:
     def _call(self, name: str, *given: Any) -> None:
         """Add a constraint by FlatZinc's name."""
 
-        def add(functions: FlatZincFunctions) -> None:
+        def add(functions: ConstraintFunctions) -> None:
             functions.parts.what = f"the constraint {name!r}"
             try:
                 add_constraint(functions, FlatConstraint(0, name, given))

@@ -22,29 +22,28 @@ from numpy.typing import NDArray
 from ...tasks.steps.number_limits import LARGEST_DECIMAL
 from ..errors import FormatError
 from ..models.model import FORBIDDEN
-from .flatzinc.flatzinc_functions import FlatZincFunctions
+from .constraint_functions import Condition, ConstraintFunctions
 from .flatzinc.flatzinc_syntax import Operand
 from .format_policy import FormatPolicy
 from .global_functions.machine import State
 from .text.tables import tuple_table
-from .xcsp3.xcsp3_machines import Condition
 
 Step = Callable[[State, int, int], State | None]
 
 
-def values_of(functions: FlatZincFunctions, operand: Operand) -> Sequence[int]:
+def values_of(functions: ConstraintFunctions, operand: Operand) -> Sequence[int]:
     """Return the values that an operand may have."""
     return functions.values[operand[0]] if isinstance(operand, tuple) else (operand,)
 
 
 def read_operands(
-    functions: FlatZincFunctions, operands: Sequence[Operand], start: State, step: Step, end: Callable[[State], bool]
+    functions: ConstraintFunctions, operands: Sequence[Operand], start: State, step: Step, end: Callable[[State], bool]
 ) -> None:
     """Allow the values of operands that a machine accepts; a step reads a variable and the integers after it.
 
     Parameters
     ----------
-    functions : FlatZincFunctions
+    functions : ConstraintFunctions
     operands : sequence of operand
     start : hashable
     step : callable
@@ -79,7 +78,7 @@ def read_operands(
     functions.machine(scope, first, read, lambda state: 0 if end(state) else FORBIDDEN)
 
 
-def product_of(functions: FlatZincFunctions, x: Operand, y: Operand) -> Operand:
+def product_of(functions: ConstraintFunctions, x: Operand, y: Operand) -> Operand:
     """Return the product of two operands: an integer, or a hidden variable that the operands determine.
 
     Raises
@@ -99,7 +98,7 @@ def product_of(functions: FlatZincFunctions, x: Operand, y: Operand) -> Operand:
     return computed(functions, [x, y], np.multiply)
 
 
-def computed(functions: FlatZincFunctions, operands: Sequence[Operand], compute: Callable[..., Any]) -> Operand:
+def computed(functions: ConstraintFunctions, operands: Sequence[Operand], compute: Callable[..., Any]) -> Operand:
     """Return a function of operands: an integer if it has one value, else a hidden variable that they determine.
 
     Raises
@@ -116,44 +115,64 @@ def computed(functions: FlatZincFunctions, operands: Sequence[Operand], compute:
 
 
 def add_weighted_sum(
-    functions: FlatZincFunctions, terms: Sequence[tuple[int, Sequence[int]]], constant: int, condition: Condition
+    functions: ConstraintFunctions, terms: Sequence[tuple[int, Sequence[int]]], constant: int, condition: Condition
 ) -> None:
     """Compare a sum of a constant and terms of variables with an operand or a set.
 
     Parameters
     ----------
-    functions : FlatZincFunctions
+    functions : ConstraintFunctions
     terms : sequence of (int, sequence of int)
         Variables, each with the summand of each of its states.
     constant : int
     condition : Condition
     """
-    scope, weights = [v for v, _ in terms], [own for _, own in terms]
-    operand = condition.operand
-    if isinstance(operand, tuple):
-        functions.offset(scope, weights, condition.operator, operand, constant)
-    elif isinstance(operand, frozenset):
-        shifted = frozenset(value - constant for value in operand)
-        functions.total(scope, weights, Condition(condition.operator, shifted))
+    right: int | frozenset[int]
+    if isinstance(condition.operand, tuple):
+        (number,) = condition.operand
+        terms, right = [*terms, (number, [-value for value in functions.values[number]])], -constant
+    elif isinstance(condition.operand, frozenset):
+        right = frozenset(value - constant for value in condition.operand)
     else:
-        functions.total(scope, weights, Condition(condition.operator, operand - constant))
+        right = condition.operand - constant
+    functions.total([v for v, _ in terms], [own for _, own in terms], Condition(condition.operator, right))
 
 
-def add_linear(
-    functions: FlatZincFunctions, weights: Sequence[int], operands: Sequence[Operand], condition: Condition
+def add_sum_of(
+    functions: ConstraintFunctions,
+    operands: Sequence[Operand],
+    amount: Callable[[int, int], int],
+    condition: Condition,
 ) -> None:
-    """Compare a weighted sum of operands with an operand or a set."""
-    constant = sum(w * each for w, each in zip(weights, operands, strict=True) if not isinstance(each, tuple))
-    terms = [
-        (each[0], [weight * value for value in functions.values[each[0]]])
-        for weight, each in zip(weights, operands, strict=True)
-        if isinstance(each, tuple)
-    ]
+    """Compare a sum of one amount for each operand with an operand or a set.
+
+    Parameters
+    ----------
+    functions : ConstraintFunctions
+    operands : sequence of operand
+    amount : callable
+        Called with the place of an operand and its value; returns its summand.
+    condition : Condition
+    """
+    terms: list[tuple[int, Sequence[int]]] = []
+    constant = 0
+    for place, each in enumerate(operands):
+        if isinstance(each, tuple):
+            terms.append((each[0], [amount(place, value) for value in functions.values[each[0]]]))
+        else:
+            constant += amount(place, each)
     add_weighted_sum(functions, terms, constant, condition)
 
 
+def add_linear(
+    functions: ConstraintFunctions, weights: Sequence[int], operands: Sequence[Operand], condition: Condition
+) -> None:
+    """Compare a weighted sum of operands with an operand or a set."""
+    add_sum_of(functions, operands, lambda place, value: weights[place] * value, condition)
+
+
 def add_count(
-    functions: FlatZincFunctions, operands: Sequence[Operand], wanted: Sequence[Operand], condition: Condition
+    functions: ConstraintFunctions, operands: Sequence[Operand], wanted: Sequence[Operand], condition: Condition
 ) -> None:
     """Compare the number of operands that have a wanted value with an operand or a set.
 
@@ -172,16 +191,14 @@ def add_count(
         hits = [computed(functions, [each, *others], hit) for each in operands]
         add_linear(functions, [1] * len(hits), hits, condition)
         return
-    terms = [
-        (each[0], hit(np.array(functions.values[each[0]])).tolist()) for each in operands if isinstance(each, tuple)
-    ]
-    add_weighted_sum(functions, terms, sum(each in constants for each in operands), condition)
+    counted = {*constants}
+    add_sum_of(functions, operands, lambda _, value: int(value in counted), condition)
 
 
 Rank = Literal["any", "first", "last"]
 
 
-def add_lex(functions: FlatZincFunctions, lists: Sequence[Sequence[Operand]], *, strict: bool) -> None:
+def add_lex(functions: ConstraintFunctions, lists: Sequence[Sequence[Operand]], *, strict: bool) -> None:
     """Let each list come before the next one in lexicographic order; equal lists are allowed unless ``strict``.
 
     A list comes before every longer list that begins with it.
@@ -190,7 +207,7 @@ def add_lex(functions: FlatZincFunctions, lists: Sequence[Sequence[Operand]], *,
         _compare(functions, first, second, len(first) < len(second) or (len(first) == len(second) and not strict))
 
 
-def _compare(functions: FlatZincFunctions, first: Sequence[Operand], second: Sequence[Operand], equal: bool) -> None:
+def _compare(functions: ConstraintFunctions, first: Sequence[Operand], second: Sequence[Operand], equal: bool) -> None:
     """Let a list come before another list, or let the second list begin with the first one if ``equal``."""
     pairs = [*zip(first, second, strict=False)]
 
@@ -206,7 +223,7 @@ def _compare(functions: FlatZincFunctions, first: Sequence[Operand], second: Seq
 
 
 def add_different_lists(
-    functions: FlatZincFunctions, lists: Sequence[Sequence[Operand]], but: Collection[tuple[int, ...]] = ()
+    functions: ConstraintFunctions, lists: Sequence[Sequence[Operand]], but: Collection[tuple[int, ...]] = ()
 ) -> None:
     """Let every two lists of one length differ somewhere, unless both are one of the lists of integers in ``but``."""
     excepted = [*but]
@@ -228,13 +245,13 @@ def add_different_lists(
 
 
 def add_precedence(
-    functions: FlatZincFunctions, operands: Sequence[Operand], values: Sequence[int], *, covered: bool = False
+    functions: ConstraintFunctions, operands: Sequence[Operand], values: Sequence[int], *, covered: bool = False
 ) -> None:
     """Let each value occur only after the previous value of the list has occurred.
 
     Parameters
     ----------
-    functions : FlatZincFunctions
+    functions : ConstraintFunctions
     operands : sequence of operand
     values : sequence of int
     covered : bool
@@ -250,7 +267,7 @@ def add_precedence(
 
 
 def add_extreme_place(
-    functions: FlatZincFunctions,
+    functions: ConstraintFunctions,
     operands: Sequence[Operand],
     better: Callable[[int, int], bool],
     holds: Callable[[int, int], Any],
@@ -261,7 +278,7 @@ def add_extreme_place(
 
     Parameters
     ----------
-    functions : FlatZincFunctions
+    functions : ConstraintFunctions
     operands : sequence of operand
     better : callable
         Called with two values; returns whether the first one is more extreme.
@@ -286,8 +303,67 @@ def add_extreme_place(
     read_operands(functions, [other, *operands], ("",), step, lambda state: bool(state[2]))
 
 
+def add_read(
+    functions: ConstraintFunctions,
+    operands: Sequence[Operand],
+    start: State,
+    step: Callable[[State, int], State],
+    number: Callable[[State], int],
+    condition: Condition,
+) -> None:
+    """Compare a number that is known behind the last operand with an operand or a set.
+
+    Parameters
+    ----------
+    functions : ConstraintFunctions
+    operands : sequence of operand
+    start : hashable
+    step : callable
+        Called with a state and the value of the next operand; returns the next state.
+    number : callable
+        Called with the last state.
+    condition : Condition
+    """
+    _, other = condition.related()
+
+    def read(state: State, place: int, value: int) -> State:
+        return step(state, value) if place < len(operands) else condition.holds(number(state), value)
+
+    read_operands(functions, [*operands, other], start, read, bool)
+
+
+def add_extreme(
+    functions: ConstraintFunctions,
+    operands: Sequence[Operand],
+    choose: Callable[[int, int], int],
+    condition: Condition,
+) -> None:
+    """Compare the greatest, or the least, of some operands with an operand or a set."""
+
+    def step(state: State, value: int) -> State:
+        return value if state == "none" else choose(state, value)
+
+    add_read(functions, operands, "none", step, lambda state: state, condition)
+
+
+def add_element(
+    functions: ConstraintFunctions, operands: Sequence[Operand], index: Operand, start: int, condition: Condition
+) -> None:
+    """Compare the operand at an index, counted from ``start``; operands of other places may have any value."""
+    _, other = condition.related()
+
+    def read(state: State, place: int, value: int) -> State | None:
+        if place == 0:
+            return ("at", value - start) if 0 <= value - start < len(operands) else None
+        if place > len(operands):
+            return condition.holds(state[1], value)
+        return ("is", value) if state == ("at", place - 1) else state
+
+    read_operands(functions, [index, *operands, other], "", read, bool)
+
+
 def add_member(
-    functions: FlatZincFunctions, operands: Sequence[Operand], holds: Callable[[int, int], Any], other: Operand
+    functions: ConstraintFunctions, operands: Sequence[Operand], holds: Callable[[int, int], Any], other: Operand
 ) -> None:
     """Let at least one operand satisfy a condition of its value and the value of ``other``."""
 
@@ -300,7 +376,7 @@ def add_member(
 
 
 def add_inverse(
-    functions: FlatZincFunctions,
+    functions: ConstraintFunctions,
     first: Sequence[tuple[int, Operand]],
     second: Sequence[tuple[int, Operand]],
     *,
@@ -310,7 +386,7 @@ def add_inverse(
 
     Parameters
     ----------
-    functions : FlatZincFunctions
+    functions : ConstraintFunctions
     first, second : sequence of (int, operand)
     both_ways : bool
         Whether the second list also has only places of the first one.
@@ -326,7 +402,7 @@ def add_inverse(
 
 
 def add_matrix_element(
-    functions: FlatZincFunctions,
+    functions: ConstraintFunctions,
     rows: Sequence[Sequence[Operand]],
     at: tuple[Operand, Operand],
     starts: tuple[int, int],
@@ -337,7 +413,7 @@ def add_matrix_element(
 
     Parameters
     ----------
-    functions : FlatZincFunctions
+    functions : ConstraintFunctions
     rows : sequence of sequence of operand
     at : pair of operand
         Row and column.
@@ -376,7 +452,7 @@ _CLOSED = "closed"
 
 
 def add_circuit(
-    functions: FlatZincFunctions,
+    functions: ConstraintFunctions,
     successors: Sequence[Operand],
     start: int,
     *,
@@ -388,7 +464,7 @@ def add_circuit(
 
     Parameters
     ----------
-    functions : FlatZincFunctions
+    functions : ConstraintFunctions
     successors : sequence of operand
         The successor of each node.
     start : int
@@ -407,13 +483,7 @@ def add_circuit(
     """
     count = len(successors)
     if size is not None:
-        terms = [
-            (each[0], [int(value != k) for value in functions.values[each[0]]])
-            for k, each in enumerate(successors, start)
-            if isinstance(each, tuple)
-        ]
-        constant = sum(each != k for k, each in enumerate(successors, start) if not isinstance(each, tuple))
-        add_weighted_sum(functions, terms, constant, Condition("eq", size))
+        add_sum_of(functions, successors, lambda place, to: int(to != start + place), Condition("eq", size))
     if _paths(count) <= FormatPolicy.current().machine_states:
         _add_machine(functions, successors, start, loops, empty)
     else:
@@ -429,7 +499,7 @@ def _paths(count: int) -> int:
 
 
 def _add_machine(
-    functions: FlatZincFunctions, successors: Sequence[Operand], start: int, loops: bool, empty: bool
+    functions: ConstraintFunctions, successors: Sequence[Operand], start: int, loops: bool, empty: bool
 ) -> None:
     count = len(successors)
 
@@ -456,14 +526,14 @@ def _add_machine(
 
 
 def _add_positions(
-    functions: FlatZincFunctions, successors: Sequence[Operand], start: int, loops: bool, empty: bool
+    functions: ConstraintFunctions, successors: Sequence[Operand], start: int, loops: bool, empty: bool
 ) -> None:
     """Give the first node of the circuit position 1, each other node one more than its predecessor, and nodes outside
     position 0.
 
     Parameters
     ----------
-    functions : FlatZincFunctions
+    functions : ConstraintFunctions
     successors : sequence of operand
     start : int
         Number of the first node.
@@ -476,7 +546,7 @@ def _add_positions(
     nodes = range(start, start + count)
     for k, each in zip(nodes, successors, strict=True):
         functions.relation([each], lambda to, k=k: (to >= nodes.start) & (to < nodes.stop) & (loops | (to != k)))
-    functions.among_different(successors, frozenset())
+    functions.different(successors, frozenset())
     positions = [functions.hidden(range(count + 1)) for _ in nodes]
     first: Operand = start
     if loops:
@@ -506,7 +576,7 @@ def _add_positions(
 
 
 def add_cumulative(
-    functions: FlatZincFunctions,
+    functions: ConstraintFunctions,
     starts: Sequence[Operand],
     lengths: Sequence[Operand],
     heights: Sequence[Operand],
@@ -519,7 +589,7 @@ def add_cumulative(
 
     Parameters
     ----------
-    functions : FlatZincFunctions
+    functions : ConstraintFunctions
     starts, lengths, heights : sequence of operand
         Of each task; no length or height is negative.
     condition : Condition
@@ -558,7 +628,7 @@ def add_cumulative(
 
 
 def add_no_overlap(
-    functions: FlatZincFunctions,
+    functions: ConstraintFunctions,
     origins: Sequence[Sequence[Operand]],
     lengths: Sequence[Sequence[Operand]],
     *,
@@ -568,7 +638,7 @@ def add_no_overlap(
 
     Parameters
     ----------
-    functions : FlatZincFunctions
+    functions : ConstraintFunctions
     origins, lengths : sequence of sequence of operand
         Of each box along each axis; tasks have one axis.
     zero_ignored : bool
@@ -610,13 +680,13 @@ def _apart(values: Sequence[Any], width: int, zero_ignored: bool) -> Any:
 
 
 def add_bins(
-    functions: FlatZincFunctions, items: Sequence[Operand], sizes: Sequence[int], loads: dict[int, Condition]
+    functions: ConstraintFunctions, items: Sequence[Operand], sizes: Sequence[int], loads: dict[int, Condition]
 ) -> None:
     """Let the sizes of the items in each bin add up to a number that satisfies a condition.
 
     Parameters
     ----------
-    functions : FlatZincFunctions
+    functions : ConstraintFunctions
     items : sequence of operand
         The bin of each item.
     sizes : sequence of int
@@ -624,10 +694,8 @@ def add_bins(
         Bins, each with the condition on its load.
     """
     for number, condition in loads.items():
-        constant = sum(size for size, each in zip(sizes, items, strict=True) if each == number)
-        terms = [
-            (each[0], [size * (value == number) for value in functions.values[each[0]]])
-            for size, each in zip(sizes, items, strict=True)
-            if isinstance(each, tuple)
-        ]
-        add_weighted_sum(functions, terms, constant, condition)
+
+        def load(k: int, value: int, number: int = number) -> int:
+            return sizes[k] * (value == number)
+
+        add_sum_of(functions, items, load, condition)

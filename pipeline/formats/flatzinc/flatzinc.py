@@ -12,6 +12,7 @@ from ....tasks.steps.number_limits import LARGEST_DECIMAL, LARGEST_INT32
 from ...errors import format_count, shorten
 from ...models.model import FORBIDDEN, Function, Model
 from ...models.state_names import integer_labels
+from ..constraint_functions import ConstraintFunctions
 from ..format_policy import STATE_BYTES, FormatPolicy
 from ..global_functions.decomposition import Decomposition
 from ..linear.integer_domains import (
@@ -27,7 +28,6 @@ from ..linear.integer_domains import (
 from ..text.source import Source
 from .flatzinc_bounds import propagators_of, rows_of
 from .flatzinc_constraints import FlatKind, FlatZincRefusalError, add_constraint, kind_of
-from .flatzinc_functions import FlatZincFunctions
 from .flatzinc_syntax import FlatConstraint, FlatZincFile, Given, Values, operands_of
 
 _DEFINING = "int_lin_eq"
@@ -134,7 +134,7 @@ class _FlatZincReader:
                 raise file.fail(variable.at, f"variables of values up to {LARGEST_INT32}", found)
         values = [tuple(sorted(own)) for own in domains]
         parts = Decomposition([*map(len, values)], FORBIDDEN, source.allowance)
-        self.functions = FlatZincFunctions(parts, values)
+        self.functions = ConstraintFunctions(parts, values)
         self.functions.views = views
         if self.contradicted:
             parts.forbid()

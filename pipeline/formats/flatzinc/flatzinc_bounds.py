@@ -8,19 +8,17 @@ from itertools import pairwise, product
 from math import isqrt
 from typing import Any
 
+from ..constraint_functions import NEGATED, RELATIONS, without_strict
 from ..linear.integer_domains import FINITE, IntegerDomains, LinearRow, NoValueError, Propagator, tighten
 from .flatzinc_syntax import FlatConstraint, Given, Operand, operands_of
 
-_RELATIONS = {"eq": "=", "ne": "!=", "le": "<=", "lt": "<", "ge": ">=", "gt": ">"}
-_NEGATED = {"=": "!=", "!=": "=", "<=": ">", ">": "<=", ">=": "<", "<": ">="}
 Tighten = Callable[..., None]
 Ends = tuple[int, int]
 
 
 def linear_row(terms: Sequence[tuple[int, Operand]], relation: str, right: int) -> LinearRow:
     """Return the row of (coefficient, operand) pairs; relations may be strict."""
-    right += {"<": -1, ">": 1}.get(relation, 0)
-    relation = {"<": "<=", ">": ">="}.get(relation, relation)
+    relation, right = without_strict(relation, right)
     right -= sum(weight * each for weight, each in terms if isinstance(each, int))
     return LinearRow.of(((each[0], weight) for weight, each in terms if isinstance(each, tuple)), relation, right)
 
@@ -28,12 +26,12 @@ def linear_row(terms: Sequence[tuple[int, Operand]], relation: str, right: int) 
 def rows_of(name: str, given: Sequence[Given]) -> Iterator[LinearRow]:
     """Yield the linear rows that a constraint is equivalent to, or implies; none if it is not linear."""
     kind, _, rest = name.partition("_")
-    if kind in ("int", "bool") and rest in _RELATIONS and len(given) == 2:
-        yield linear_row([(1, given[0]), (-1, given[1])], _RELATIONS[rest], 0)
-    elif kind in ("int", "bool") and rest.removeprefix("lin_") in _RELATIONS and len(given) == 3:
+    if kind in ("int", "bool") and rest in RELATIONS and len(given) == 2:
+        yield linear_row([(1, given[0]), (-1, given[1])], RELATIONS[rest], 0)
+    elif kind in ("int", "bool") and rest.removeprefix("lin_") in RELATIONS and len(given) == 3:
         weights, operands, right = given
         if len(weights) == len(operands):
-            yield linear_row([*zip(weights, operands, strict=True), (-1, right)], _RELATIONS[rest[4:]], 0)
+            yield linear_row([*zip(weights, operands, strict=True), (-1, right)], RELATIONS[rest[4:]], 0)
     elif name in ("int_plus", "int_minus"):
         yield linear_row([(1, given[0]), (1 if name == "int_plus" else -1, given[1]), (-1, given[2])], "=", 0)
     elif name in ("int_negate", "bool2int"):
@@ -98,7 +96,7 @@ def _told(domains: IntegerDomains, row: LinearRow, truth: Operand, both: bool) -
     if low == 1:
         tighten(domains, row)
         return
-    opposite = linear_row([(a, (v,)) for v, a in row.weights], _NEGATED[row.relation], row.right)
+    opposite = linear_row([(a, (v,)) for v, a in row.weights], NEGATED[row.relation], row.right)
     if high == 0:
         if both:
             tighten(domains, opposite)

@@ -15,6 +15,15 @@ import numpy as np
 
 from ...errors import shorten
 from ...models.function import FORBIDDEN
+from ..constraint_functions import (
+    COMPARED,
+    NEGATED,
+    RELATIONS,
+    Condition,
+    ConstraintFunctions,
+    Numbers,
+    without_strict,
+)
 from ..format_policy import FormatPolicy
 from ..global_functions.decomposition import GlobalFunctionError
 from ..shared_constraints import (
@@ -22,6 +31,7 @@ from ..shared_constraints import (
     add_circuit,
     add_count,
     add_cumulative,
+    add_extreme,
     add_extreme_place,
     add_inverse,
     add_lex,
@@ -29,18 +39,17 @@ from ..shared_constraints import (
     add_member,
     add_no_overlap,
     add_precedence,
+    add_read,
     read_operands,
     values_of,
 )
-from ..xcsp3.xcsp3_machines import Condition
-from .flatzinc_functions import FlatZincFunctions, Numbers
 from .flatzinc_syntax import FlatConstraint, Given, Operand, is_variable
 
 Operands = list[Operand]
 
 
 def _cumulative(
-    functions: FlatZincFunctions, starts: Operands, lengths: Operands, heights: Operands, limit: Any
+    functions: ConstraintFunctions, starts: Operands, lengths: Operands, heights: Operands, limit: Any
 ) -> None:
     for each in (*lengths, *heights):
         functions.linear([1], [each], ">=", 0)
@@ -48,7 +57,7 @@ def _cumulative(
 
 
 def _disjunctive(strict: bool) -> Callable[..., None]:
-    def add(functions: FlatZincFunctions, starts: Operands, lengths: Operands) -> None:
+    def add(functions: ConstraintFunctions, starts: Operands, lengths: Operands) -> None:
         boxes = [[each] for each in starts], [[each] for each in lengths]
         add_no_overlap(functions, *boxes, zero_ignored=not strict)
 
@@ -56,7 +65,7 @@ def _disjunctive(strict: bool) -> Callable[..., None]:
 
 
 def _boxes(strict: bool) -> Callable[..., None]:
-    def add(functions: FlatZincFunctions, x: Operands, y: Operands, widths: Operands, heights: Operands) -> None:
+    def add(functions: ConstraintFunctions, x: Operands, y: Operands, widths: Operands, heights: Operands) -> None:
         origins, lengths = ([[*pair] for pair in zip(*both, strict=True)] for both in ((x, y), (widths, heights)))
         add_no_overlap(functions, origins, lengths, zero_ignored=not strict)
 
@@ -64,14 +73,14 @@ def _boxes(strict: bool) -> Callable[..., None]:
 
 
 def _circuit(loops: bool) -> Callable[..., None]:
-    def add(functions: FlatZincFunctions, successors: Operands) -> None:
+    def add(functions: ConstraintFunctions, successors: Operands) -> None:
         if successors:
             add_circuit(functions, successors, 1, loops=loops, empty=loops)
 
     return add
 
 
-def _bins(functions: FlatZincFunctions, limit: int, items: Operands, sizes: list[int]) -> None:
+def _bins(functions: ConstraintFunctions, limit: int, items: Operands, sizes: list[int]) -> None:
     bins = {value for each in items for value in values_of(functions, each)}
     add_bins(functions, items, sizes, dict.fromkeys(bins, Condition("le", limit)))
 
@@ -79,7 +88,7 @@ def _bins(functions: FlatZincFunctions, limit: int, items: Operands, sizes: list
 def _numbered_bins(compare: str) -> Callable[..., None]:
     """Return a constraint on the loads of bins 1, 2 and so on, where each item is in a bin."""
 
-    def add(functions: FlatZincFunctions, loads: Operands, items: Operands, sizes: list[int]) -> None:
+    def add(functions: ConstraintFunctions, loads: Operands, items: Operands, sizes: list[int]) -> None:
         for each in items:
             functions.relation([each], lambda own: (own >= 1) & (own <= len(loads)))
         add_bins(functions, items, sizes, {k: Condition(compare, each) for k, each in enumerate(loads, 1)})
@@ -88,13 +97,13 @@ def _numbered_bins(compare: str) -> Callable[..., None]:
 
 
 def _extreme_place(better: Callable[[int, int], bool]) -> Callable[..., None]:
-    def add(functions: FlatZincFunctions, operands: Operands, place: Operand) -> None:
+    def add(functions: ConstraintFunctions, operands: Operands, place: Operand) -> None:
         add_extreme_place(functions, operands, better, lambda k, wanted: k + 1 == wanted, place, "first")
 
     return add
 
 
-def _precedence(functions: FlatZincFunctions, values: list[int], operands: Operands) -> None:
+def _precedence(functions: ConstraintFunctions, values: list[int], operands: Operands) -> None:
     if len({*values}) == len(values):
         add_precedence(functions, operands, values)
         return
@@ -103,14 +112,14 @@ def _precedence(functions: FlatZincFunctions, values: list[int], operands: Opera
             add_precedence(functions, operands, pair)
 
 
-def _positive_precedence(functions: FlatZincFunctions, operands: Operands) -> None:
+def _positive_precedence(functions: ConstraintFunctions, operands: Operands) -> None:
     for each in operands:
         functions.relation([each], lambda own: own <= len(operands))
     add_precedence(functions, operands, range(1, len(operands) + 1))
 
 
 def _knapsack(
-    functions: FlatZincFunctions, weights: list[int], profits: list[int], items: Operands, weight: Any, profit: Any
+    functions: ConstraintFunctions, weights: list[int], profits: list[int], items: Operands, weight: Any, profit: Any
 ) -> None:
     for each in items:
         functions.linear([1], [each], ">=", 0)
@@ -118,14 +127,14 @@ def _knapsack(
     add_linear(functions, profits, items, Condition("eq", profit))
 
 
-def _sliding_sum(functions: FlatZincFunctions, low: int, high: int, width: int, operands: Operands) -> None:
+def _sliding_sum(functions: ConstraintFunctions, low: int, high: int, width: int, operands: Operands) -> None:
     for start in range(len(operands) - width + 1):
         window = operands[start : start + max(width, 0)]
         for relation, right in ((">=", low), ("<=", high)):
             functions.linear([1] * len(window), window, relation, right)
 
 
-def _inverse(functions: FlatZincFunctions, first: Operands, second: Operands) -> None:
+def _inverse(functions: ConstraintFunctions, first: Operands, second: Operands) -> None:
     """Let two lists, which count from 1, be each other's inverses."""
     add_inverse(functions, [*enumerate(first, 1)], [*enumerate(second, 1)])
 
@@ -194,7 +203,7 @@ class FlatZincRefusalError(GlobalFunctionError):
     """A constraint that is refused: the expected and the found argument."""
 
 
-def add_constraint(functions: FlatZincFunctions, constraint: FlatConstraint) -> None:
+def add_constraint(functions: ConstraintFunctions, constraint: FlatConstraint) -> None:
     """Add a constraint.
 
     Raises
@@ -283,32 +292,14 @@ def _power(x: Numbers, y: Numbers) -> Numbers:
     return found
 
 
-_RELATIONS: Mapping[str, Callable[..., Numbers]] = {
-    "eq": np.equal,
-    "ne": np.not_equal,
-    "le": np.less_equal,
-    "lt": np.less,
-    "ge": np.greater_equal,
-    "gt": np.greater,
-}
-_LINEAR = {
-    "eq": ("=", "!="),
-    "ne": ("!=", "="),
-    "le": ("<=", ">"),
-    "ge": (">=", "<"),
-    "lt": ("<", ">="),
-    "gt": (">", "<="),
-}
-
-
 def _linear(operator: str, told: str) -> Handler:
     """Return a handler that compares a weighted sum, or makes a boolean equivalent to the comparison (reif) or imply it
     (imp).
     """
-    relation, other = _LINEAR[operator]
+    relation = RELATIONS[operator]
 
     def add(
-        functions: FlatZincFunctions, weights: list[int], operands: list[Operand], right: Operand, *more: Operand
+        functions: ConstraintFunctions, weights: list[int], operands: list[Operand], right: Operand, *more: Operand
     ) -> None:
         if len(weights) != len(operands):
             raise FlatZincRefusalError(f"{len(operands)} coefficients", f"{len(weights)}")
@@ -316,9 +307,9 @@ def _linear(operator: str, told: str) -> Handler:
             weights, operands, right = [*weights, -1], [*operands, right], 0
         truth = more[0] if more else 1
         if isinstance(truth, tuple):
-            functions.told_linear(weights, operands, *_plain(relation, right), truth, both=told == "reif")
+            functions.told_linear(weights, operands, *without_strict(relation, right), truth, both=told == "reif")
         elif truth or told == "reif":
-            functions.linear(weights, operands, *_plain(relation if truth else other, right))
+            functions.linear(weights, operands, *without_strict(relation if truth else NEGATED[relation], right))
 
     return add
 
@@ -326,7 +317,7 @@ def _linear(operator: str, told: str) -> Handler:
 def _comparison(small: Handler, operator: str, told: str = "") -> Handler:
     """Return a handler that compares two operands: by a table of values, or as a sum if the table would be large."""
 
-    def add(functions: FlatZincFunctions, x: Operand, y: Operand, *truth: Operand) -> None:
+    def add(functions: ConstraintFunctions, x: Operand, y: Operand, *truth: Operand) -> None:
         if functions.cells([x, y]) <= FormatPolicy.current().predicate_cells:
             small(functions, x, y, *truth)
         else:
@@ -340,7 +331,7 @@ def _added(signs: tuple[int, ...], small: Handler) -> Handler:
     would be large.
     """
 
-    def add(functions: FlatZincFunctions, *given: Operand) -> None:
+    def add(functions: ConstraintFunctions, *given: Operand) -> None:
         if functions.cells(given[:-1]) <= FormatPolicy.current().predicate_cells:
             small(functions, *given)
         else:
@@ -349,15 +340,10 @@ def _added(signs: tuple[int, ...], small: Handler) -> Handler:
     return add
 
 
-def _plain(relation: str, right: int) -> tuple[str, int]:
-    """Return a relation without strictly less and more."""
-    return {"<": ("<=", right - 1), ">": (">=", right + 1)}.get(relation, (relation, right))
-
-
 def _any(positive: bool, both: bool = True) -> Handler:
     """Return a handler whose boolean is true if any list element is true, or, negated, if all are."""
 
-    def add(functions: FlatZincFunctions, operands: list[Operand], told: Operand) -> None:
+    def add(functions: ConstraintFunctions, operands: list[Operand], told: Operand) -> None:
         if positive:
             functions.disjunction([(each, True) for each in operands], told, both=both)
         else:
@@ -366,7 +352,12 @@ def _any(positive: bool, both: bool = True) -> Handler:
     return add
 
 
-def _clause(functions: FlatZincFunctions, positive: list[Operand], negative: list[Operand], *told: Operand) -> None:
+def _odd(functions: ConstraintFunctions, operands: list[Operand]) -> None:
+    """Let the number of true operands be odd."""
+    read_operands(functions, operands, 0, lambda own, _, value: own ^ value, lambda own: own == 1)
+
+
+def _clause(functions: ConstraintFunctions, positive: list[Operand], negative: list[Operand], *told: Operand) -> None:
     literals = [*((each, True) for each in positive), *((each, False) for each in negative)]
     if told:
         functions.disjunction(literals, told[0])
@@ -374,7 +365,7 @@ def _clause(functions: FlatZincFunctions, positive: list[Operand], negative: lis
         functions.clause(literals)
 
 
-def _element(functions: FlatZincFunctions, index: Operand, entries: list[Operand], output: Operand) -> None:
+def _element(functions: ConstraintFunctions, index: Operand, entries: list[Operand], output: Operand) -> None:
     """Let an operand be the entry at an index, which counts from 1."""
     if all(isinstance(each, int) for each in entries):
         table = np.array([*entries, 0])
@@ -387,19 +378,19 @@ def _element(functions: FlatZincFunctions, index: Operand, entries: list[Operand
             functions.relation([index, entry, output], lambda at, own, out, k=k: (at != k) | (own == out))
 
 
-def _table(functions: FlatZincFunctions, operands: list[Operand], entries: list[int]) -> None:
+def _table(functions: ConstraintFunctions, operands: list[Operand], entries: list[int]) -> None:
     if not operands or len(entries) % len(operands):
         raise FlatZincRefusalError(f"rows of {len(operands)} values", f"{len(entries)} of them")
     functions.parts.allowance.take(0, "the rows of a table", for_now=48 * len(entries))
     functions.listed(operands, np.array(entries, np.int64).reshape(-1, len(operands)))
 
 
-def _values_in(functions: FlatZincFunctions, operands: Operands, wanted: Any) -> frozenset[int]:
+def _values_in(functions: ConstraintFunctions, operands: Operands, wanted: Any) -> frozenset[int]:
     """Return the values of a set that some operand may have."""
     return frozenset(value for each in operands for value in values_of(functions, each) if value in wanted)
 
 
-def _count(functions: FlatZincFunctions, operands: Operands, wanted: Any, operator: str, number: Operand) -> None:
+def _count(functions: ConstraintFunctions, operands: Operands, wanted: Any, operator: str, number: Operand) -> None:
     """Compare how many operands have a value, or a value of a set, with an operand."""
     if isinstance(wanted, range | frozenset):  # ranges may be wide, domains are not
         values = [*_values_in(functions, operands, wanted)]
@@ -411,7 +402,7 @@ def _count(functions: FlatZincFunctions, operands: Operands, wanted: Any, operat
 def _counted(operator: str, order: str = "xyc") -> Handler:
     """Return a handler that compares the number of ``x`` with value ``y`` to ``c``, in the given order of arguments."""
 
-    def add(functions: FlatZincFunctions, *given: Any) -> None:
+    def add(functions: ConstraintFunctions, *given: Any) -> None:
         named = dict(zip(order, given, strict=True))
         _count(functions, named["x"], named["y"], operator, named["c"])
 
@@ -419,7 +410,7 @@ def _counted(operator: str, order: str = "xyc") -> Handler:
 
 
 def _cardinality(
-    functions: FlatZincFunctions, operands: list[Operand], cover: list[int], counts: list[Operand]
+    functions: ConstraintFunctions, operands: list[Operand], cover: list[int], counts: list[Operand]
 ) -> None:
     if len(cover) != len(counts):
         raise FlatZincRefusalError(f"{len(cover)} counts", f"{len(counts)}")
@@ -428,7 +419,7 @@ def _cardinality(
 
 
 def _bounded_cardinality(
-    functions: FlatZincFunctions, operands: list[Operand], cover: list[int], lows: list[int], highs: list[int]
+    functions: ConstraintFunctions, operands: list[Operand], cover: list[int], lows: list[int], highs: list[int]
 ) -> None:
     if not len(cover) == len(lows) == len(highs):
         raise FlatZincRefusalError(f"{len(cover)} bounds", f"{len(lows)} and {len(highs)}")
@@ -440,7 +431,7 @@ def _bounded_cardinality(
 def _closed(add: Handler) -> Handler:
     """Return a handler that also forbids unlisted values."""
 
-    def both(functions: FlatZincFunctions, operands: list[Operand], cover: list[int], *given: Any) -> None:
+    def both(functions: ConstraintFunctions, operands: list[Operand], cover: list[int], *given: Any) -> None:
         for each in operands:
             functions.relation([each], lambda own: np.isin(own, cover))
         add(functions, operands, cover, *given)
@@ -448,25 +439,23 @@ def _closed(add: Handler) -> Handler:
     return both
 
 
-def _number_of_values(functions: FlatZincFunctions, number: Operand, operands: list[Operand]) -> None:
-    constants = frozenset(each for each in operands if isinstance(each, int))
-    scope = [each[0] for each in operands if isinstance(each, tuple)]
-    functions.conditioned(scope, constants, lambda seen, value: seen | {value}, len, Condition("eq", number))
+def _number_of_values(functions: ConstraintFunctions, number: Operand, operands: list[Operand]) -> None:
+    add_read(functions, operands, frozenset(), lambda seen, value: seen | {value}, len, Condition("eq", number))
 
 
 def _extreme(choose: Callable[[int, int], int]) -> Handler:
-    def add(functions: FlatZincFunctions, output: Operand, operands: list[Operand]) -> None:
+    def add(functions: ConstraintFunctions, output: Operand, operands: list[Operand]) -> None:
         if not operands:
             raise FlatZincRefusalError("a list that is not empty", "an empty one")
-        functions.extreme(operands, choose, Condition("eq", output))
+        add_extreme(functions, operands, choose, Condition("eq", output))
 
     return add
 
 
 def _in_order(operator: str) -> Handler:
-    holds = _RELATIONS[operator]
+    holds = COMPARED[operator]
 
-    def add(functions: FlatZincFunctions, operands: list[Operand]) -> None:
+    def add(functions: ConstraintFunctions, operands: list[Operand]) -> None:
         for pair in pairwise(operands):
             if functions.cells(pair) <= FormatPolicy.current().predicate_cells:
                 functions.relation(pair, holds)
@@ -477,7 +466,7 @@ def _in_order(operator: str) -> Handler:
 
 
 def _regular(
-    functions: FlatZincFunctions,
+    functions: ConstraintFunctions,
     operands: list[Operand],
     states: int,
     symbols: int,
@@ -489,7 +478,7 @@ def _regular(
 
     Parameters
     ----------
-    functions : FlatZincFunctions
+    functions : ConstraintFunctions
     operands : list of operand
         The word: variables and constants.
     states, symbols : int
@@ -509,8 +498,8 @@ def _regular(
     read_operands(functions, operands, start, step, lambda state: state in ends)
 
 
-def _all_different(functions: FlatZincFunctions, operands: list[Operand], *but: Any) -> None:
-    functions.among_different(operands, _values_in(functions, operands, but[0] if but else ()))
+def _all_different(functions: ConstraintFunctions, operands: list[Operand], *but: Any) -> None:
+    functions.different(operands, _values_in(functions, operands, but[0] if but else ()))
 
 
 #: Functions by name: their computation on arrays, and their domain of definition if it is partial.
@@ -531,7 +520,7 @@ COMPUTED: Mapping[str, tuple[Callable[..., Numbers], Callable[..., Numbers] | No
 def _comparisons() -> dict[str, FlatKind]:
     """Return comparisons of integers and booleans, with booleans that tell or imply them, and of sums."""
     kinds: dict[str, FlatKind] = {}
-    for operator, holds in _RELATIONS.items():
+    for operator, holds in COMPARED.items():
         for kind in ("int", "bool"):
             name, sums = f"{kind}_{operator}", f"{kind}_lin_{operator}"
             kinds[name] = FlatKind("ii", _comparison(_related(holds), operator))
@@ -553,7 +542,7 @@ def _contained(value: Numbers, values: range | frozenset[int]) -> Numbers:
 def _of_one_length(places: tuple[int, ...], add: Handler) -> Handler:
     """Return a handler that requires equal lengths of the lists at the given places."""
 
-    def checked(functions: FlatZincFunctions, *given: Any) -> None:
+    def checked(functions: ConstraintFunctions, *given: Any) -> None:
         lengths = [len(given[place]) for place in places]
         if len({*lengths}) > 1:
             raise FlatZincRefusalError("lists of one length", f"lengths {', '.join(map(str, lengths))}")
@@ -563,7 +552,7 @@ def _of_one_length(places: tuple[int, ...], add: Handler) -> Handler:
 
 
 def _in_set(told: Callable[[Callable[..., Numbers]], Handler]) -> Handler:
-    def add(functions: FlatZincFunctions, own: Operand, values: Any, *truth: Operand) -> None:
+    def add(functions: ConstraintFunctions, own: Operand, values: Any, *truth: Operand) -> None:
         told(lambda value: _contained(value, values))(functions, own, *truth)
 
     return add
@@ -589,7 +578,7 @@ KINDS: Mapping[str, FlatKind] = {
     "array_bool_or": FlatKind("Ii", _any(positive=True)),
     "array_bool_and_imp": FlatKind("Ii", _any(positive=False, both=False)),
     "array_bool_or_imp": FlatKind("Ii", _any(positive=True, both=False)),
-    "array_bool_xor": FlatKind("I", lambda functions, operands: functions.parity(operands, 1)),
+    "array_bool_xor": FlatKind("I", lambda functions, operands: _odd(functions, operands)),
     **dict.fromkeys(
         (f"array_{var}{kind}_element" for var in ("", "var_") for kind in ("int", "bool")), FlatKind("iIi", _element)
     ),

@@ -10,7 +10,7 @@ from ....tasks.steps.number_limits import LARGEST_DECIMAL
 from ...errors import shorten
 from ...models.model import FORBIDDEN, Function, Model
 from ...models.state_names import integer_labels
-from ..flatzinc.flatzinc_functions import FlatZincFunctions
+from ..constraint_functions import ConstraintFunctions
 from ..flatzinc.flatzinc_syntax import Operand
 from ..global_functions.decomposition import Decomposition
 from ..global_functions.machine import State
@@ -50,7 +50,7 @@ def read_xcsp3(source: Source) -> Model:
     if not variables.values:
         raise variables.fail(root, "a problem with variables", "none")
     parts = Decomposition([*map(len, variables.values)], FORBIDDEN, source.allowance)
-    functions = FlatZincFunctions(parts, variables.values)
+    functions = ConstraintFunctions(parts, variables.values)
     constraints = Xcsp3Constraints(variables, functions)
     for section in root.every("constraints"):
         constraints.section(section)

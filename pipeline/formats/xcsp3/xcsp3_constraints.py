@@ -12,24 +12,25 @@ import numpy as np
 
 from ...errors import shorten
 from ...models.model import FORBIDDEN, Function
-from ..flatzinc.flatzinc_functions import FlatZincFunctions
+from ..constraint_functions import RELATIONS, Condition, ConstraintFunctions
 from ..flatzinc.flatzinc_syntax import Operand
 from ..format_policy import ENTRY_BYTES, WORD_BYTES
 from ..linear.wide_sums import MOST_CELLS
 from ..shared_constraints import (
     add_count,
     add_different_lists,
+    add_element,
+    add_extreme,
     add_inverse,
     add_linear,
     add_matrix_element,
     add_member,
-    computed,
+    add_read,
     product_of,
 )
 from ..text.tables import tuple_table
 from ..text.xml import Element
 from .xcsp3_lists import NUMBER, TUPLE, Xcsp3Lists, Xcsp3Variables, call_of, words_of
-from .xcsp3_machines import RELATIONS, Condition
 from .xcsp3_structures import STRUCTURES, Kind
 
 _NUMBERED = re.compile(r"%([0-9]{1,9})")
@@ -42,10 +43,10 @@ class Xcsp3Constraints(Xcsp3Lists):
     Parameters
     ----------
     variables : Xcsp3Variables
-    functions : FlatZincFunctions
+    functions : ConstraintFunctions
     """
 
-    def __init__(self, variables: Xcsp3Variables, functions: FlatZincFunctions) -> None:
+    def __init__(self, variables: Xcsp3Variables, functions: ConstraintFunctions) -> None:
         super().__init__(variables, functions)
         self._tables: dict[tuple[str, str, tuple[int, ...]], Function] = {}
         self.kinds: Mapping[str, _Own | Kind] = {
@@ -252,7 +253,7 @@ class Xcsp3Constraints(Xcsp3Lists):
             groups = [self.operands(self.one(element))]
         values = frozenset([] if exceptions is None else self.variables.integers(exceptions.text, exceptions))
         for each in groups:
-            self.functions.different([self.variable(own) for own in each], values)
+            self.functions.different(each, values)
 
     def _tuple(self, text: str, at: Element) -> tuple[int, ...]:
         return tuple(self.variables.integers(text.replace(",", " "), at))
@@ -305,13 +306,12 @@ class Xcsp3Constraints(Xcsp3Lists):
 
     def _values(self, element: Element) -> None:
         but = {*self.values(element, "except")} if [*element.every("except")] else set()
-        self.functions.conditioned(
-            self.scope(element),
-            frozenset(),
-            lambda seen, value: seen if value in but else seen | {value},
-            len,
-            self.condition(element),
-        )
+        start: frozenset[int] = frozenset()
+
+        def step(seen: frozenset[int], value: int) -> frozenset[int]:
+            return seen if value in but else seen | {value}
+
+        add_read(self.functions, self.operands(self.one(element)), start, step, len, self.condition(element))
 
     def _cardinality(self, element: Element) -> None:
         operands, values = self.operands(self.one(element)), self.given(element, "values")
@@ -333,7 +333,7 @@ class Xcsp3Constraints(Xcsp3Lists):
 
     def _extreme(self, element: Element) -> None:
         choose = max if element.tag == "maximum" else min
-        self.functions.extreme([(v,) for v in self.scope(element)], choose, self.condition(element))
+        add_extreme(self.functions, self.operands(self.one(element)), choose, self.condition(element))
 
     def _element(self, element: Element) -> None:
         """Compare the entry of a list or a matrix at an index; without an index, some entry of a list."""
@@ -367,9 +367,7 @@ class Xcsp3Constraints(Xcsp3Lists):
         if all(isinstance(each, int) for each in entries):
             add_matrix_element(self.functions, [entries], (0, index), (0, start), compare, other)
             return
-        if start:
-            index = computed(self.functions, [index], lambda k: k - start)
-        self.functions.element([self.variable(each) for each in entries], self.variable(index), condition)
+        add_element(self.functions, entries, index, start, condition)
 
     def _attributes(self, element: Element) -> list[dict[str, str]]:
         return [element.attributes, *(each.attributes for each in element.children)]

@@ -12,16 +12,15 @@ from numpy.typing import NDArray
 
 from ...errors import BudgetError, FormatError, format_count, shorten
 from ...models.model import FORBIDDEN
+from ..constraint_functions import Condition, ConstraintFunctions
 from ..dcop.expression_arithmetic import ExpressionError
 from ..dcop.functional_expressions import ExpressionTerm, parse_functional
-from ..flatzinc.flatzinc_functions import FlatZincFunctions
 from ..flatzinc.flatzinc_syntax import Operand
 from ..format_policy import ENTRY_BYTES, OBJECT_BYTES, STATE_BYTES, WORD_BYTES
 from ..linear.wide_sums import MOST_CELLS
 from ..text.source import Source
 from ..text.tables import tuple_table
 from ..text.xml import Element
-from .xcsp3_machines import Condition
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
 _RANGE = re.compile(r"([+-]?[0-9]{1,18})\.\.([+-]?[0-9]{1,18})")
@@ -247,10 +246,10 @@ class Xcsp3Lists:
     Parameters
     ----------
     variables : Xcsp3Variables
-    functions : FlatZincFunctions
+    functions : ConstraintFunctions
     """
 
-    def __init__(self, variables: Xcsp3Variables, functions: FlatZincFunctions) -> None:
+    def __init__(self, variables: Xcsp3Variables, functions: ConstraintFunctions) -> None:
         self.variables, self.functions = variables, functions
         self._hidden: dict[str | int, tuple[int]] = {}
 

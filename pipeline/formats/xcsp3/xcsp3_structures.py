@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal, cast
 
 from ...errors import shorten
+from ..constraint_functions import Condition
 from ..flatzinc.flatzinc_syntax import Operand
 from ..shared_constraints import (
     add_bins,
@@ -22,7 +23,6 @@ from ..shared_constraints import (
 )
 from ..text.xml import Element
 from .xcsp3_lists import Xcsp3Lists
-from .xcsp3_machines import Condition
 
 
 @dataclass(frozen=True)

@@ -1,34 +1,103 @@
-"""Translation of FlatZinc constraints: tables of few variables, clauses, and machines that read sums."""
+"""Functions of constraints in XCSP3, FlatZinc and CPMpy: tables of few variables, clauses, machines that read sums."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import reduce
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from math import prod
+from operator import eq, ge, gt, le, lt, ne
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import BudgetError, format_count
-from ...models.model import FORBIDDEN
-from ..global_functions.machine import Machine, Moves, State
-from ..linear.integer_domains import AffineViews, LinearRow
-from ..linear.wide_sums import MOST_CELLS, add_reified_linear, decided, linear_machine
-from ..text.tables import tuple_table
-from ..xcsp3.xcsp3_machines import Condition, Xcsp3Functions
-from .flatzinc_syntax import Operand
+from ..errors import BudgetError, format_count
+from ..models.model import FORBIDDEN, Function
+from .flatzinc.flatzinc_syntax import Operand
+from .format_policy import FormatPolicy
+from .global_functions.decomposition import Decomposition
+from .global_functions.machine import Machine, Moves, State
+from .linear.integer_domains import AffineViews, LinearRow
+from .linear.wide_sums import MOST_CELLS, add_linear, add_reified_linear, decided, equal_pairs, linear_machine
+from .text.tables import tuple_table
 
 Numbers = NDArray[Any]
 Literal = tuple[Operand, bool]
 """A boolean, and the value of it that makes the literal true."""
 
 
-class FlatZincFunctions(Xcsp3Functions):
-    """The functions of a FlatZinc problem; operands are variables or integers."""
+RELATIONS = {"lt": "<", "le": "<=", "ge": ">=", "gt": ">", "eq": "=", "ne": "!="}
+NEGATED = {"=": "!=", "!=": "=", "<=": ">", ">": "<=", ">=": "<", "<": ">="}
+#: The same relations, of integers and of arrays.
+COMPARED: Mapping[str, Callable[[Any, Any], Any]] = {"lt": lt, "le": le, "ge": ge, "gt": gt, "eq": eq, "ne": ne}
 
+
+def without_strict(relation: str, right: int) -> tuple[str, int]:
+    """Return a relation to an integer without < and >."""
+    return {"<": ("<=", right - 1), ">": (">=", right + 1)}.get(relation, (relation, right))
+
+
+@dataclass(frozen=True)
+class Condition:
+    """The right side of a comparison: an integer, a variable (its index, in a tuple), or a set of integers."""
+
+    operator: str
+    operand: Operand | frozenset[int]
+
+    def holds(self, number: int, other: int = 0) -> bool:
+        """Whether a number fulfils it; ``other`` is the value of the variable, if the operand is one."""
+        operand = self.operand
+        if isinstance(operand, frozenset):
+            return (number in operand) == (self.operator == "in")
+        return bool(COMPARED[self.operator](number, other if isinstance(operand, tuple) else operand))
+
+    def related(self) -> tuple[Callable[[Any, Any], Any], Operand]:
+        """Return a function of a number and of the operand's value, of arrays as well, and the operand; 0 for a set."""
+        operand = self.operand
+        if isinstance(operand, frozenset):
+            among, wanted = [*operand], self.operator == "in"
+            return lambda number, _: np.isin(number, among) == wanted, 0
+        return COMPARED[self.operator], operand
+
+
+@dataclass
+class ConstraintFunctions:
+    """The functions of a problem of constraints that is being read; operands are variables or integers.
+
+    Parameters
+    ----------
+    parts : Decomposition
+    values : sequence of tuple of int
+        The value of each state, of the problem's own variables.
+    views : AffineViews, optional
+        Expressions of wide variables by others, if a domain is wide.
+    """
+
+    parts: Decomposition
+    values: Sequence[tuple[int, ...]]
     views: AffineViews | None = None
-    """Expressions of wide variables by others; None if no domain is wide."""
+
+    def __post_init__(self) -> None:
+        self.values = [*self.values]
+
+    def hidden(self, values: Sequence[int]) -> tuple[int]:
+        """Add a hidden variable with these values and return its index; the functions that follow must decide it."""
+        v = self.parts.variable(len(values))
+        assert isinstance(self.values, list)
+        self.values += [()] * (v - len(self.values))
+        self.values.append(tuple(values))
+        return (v,)
+
+    def machine(
+        self, scope: Sequence[int], start: State, step: Callable[[State, int, int], State | None], end: State
+    ) -> None:
+        """Add a constraint: ``step`` is called with a state, a place in the scope and a value; None forbids."""
+        places = [self.values[v] for v in scope]
+
+        def read(state: State, place: int, own: int) -> State | None:
+            return step(state, place, places[place][own])
+
+        self.parts.machine(scope, Machine.counting(start, read, end))
 
     def cells(self, operands: Sequence[Operand]) -> int:
         """Return the number of joint values of the variables among operands."""
@@ -143,12 +212,6 @@ class FlatZincFunctions(Xcsp3Functions):
         if both:
             self.clause([*((operand, not positive) for operand, positive in literals), (told, True)])
 
-    def parity(self, operands: Sequence[Operand], odd: int) -> None:
-        """Let the number of true operands be odd, or even."""
-        odd ^= sum(each for each in operands if not isinstance(each, tuple)) & 1
-        scope = [each[0] for each in operands if isinstance(each, tuple)]
-        self.machine(scope, 0, lambda own, _, value: own ^ value, lambda own: 0 if own == odd else FORBIDDEN)
-
     def linear(self, weights: Sequence[int], operands: Sequence[Operand], relation: str, right: int) -> None:
         """Compare a weighted sum with an integer."""
         scope, sums, right = self._sum(weights, operands, relation, right, given=True)
@@ -200,14 +263,47 @@ class FlatZincFunctions(Xcsp3Functions):
         scope = [v for v, _ in row.weights]
         return scope, [[weight * value for value in self.values[v]] for v, weight in row.weights], row.right
 
-    def offset(
-        self, scope: Sequence[int], weights: Sequence[Sequence[int]], operator: str, number: tuple[int], constant: int
-    ) -> None:
-        """Compare a sum and a constant with a variable."""
-        less = [[-value for value in self.values[number[0]]]]
-        self.total([*scope, number[0]], [*weights, *less], Condition(operator, -constant))
+    def total(self, scope: Sequence[int], weights: Sequence[Sequence[int]], condition: Condition) -> None:
+        """Compare a sum of amounts of states; the amounts of a variable named twice are added."""
+        right = condition.operand
+        assert not isinstance(right, tuple)
+        own: dict[int, list[int]] = {}
+        for v, added in zip(scope, weights, strict=True):
+            own[v] = [*map(int.__add__, own[v], added)] if v in own else [*added]
+        kept = {v: added for v, added in own.items() if any(added)}
+        sums = [*kept.values()]
+        if isinstance(right, frozenset):
+            ends = min(right, default=1), max(right, default=0)
+            if condition.operator == "in" and len(right) == ends[1] - ends[0] + 1:
+                self._linear([*kept], sums, ">=", ends[0])
+                self._linear([*kept], sums, "<=", ends[1])
+                return
 
-    def among_different(self, operands: Sequence[Operand], but: frozenset[int]) -> None:
+            def end(total: int) -> int:
+                return 0 if condition.holds(total) else FORBIDDEN
+
+            self.parts.machine([*kept], Machine.counting(0, lambda total, at, s: total + sums[at][s], end))
+            return
+        self._linear([*kept], sums, *without_strict(RELATIONS[condition.operator], right))
+
+    def _linear(self, scope: Sequence[int], sums: Sequence[Sequence[int]], relation: str, right: int) -> None:
+        holds = decided(sum(map(min, sums)), sum(map(max, sums)), relation, right)
+        if holds is None:
+            add_linear(self.parts, scope, sums, relation, right)
+        elif not holds:
+            self.parts.forbid()
+
+    def allowed(self, scope: Sequence[int], truth: NDArray[np.bool_]) -> None:
+        """Forbid the assignments at which an array over a scope is false: by a table, or by rows of the rarer value."""
+        if truth.size <= FormatPolicy.current().predicate_cells:
+            self.parts.table(scope, np.where(truth, 0, FORBIDDEN))
+            return
+        few = np.count_nonzero(truth) * 2 <= truth.size
+        rows = np.argwhere(truth if few else ~truth).astype(np.int32)
+        costs = np.full(len(rows), 0 if few else FORBIDDEN, np.int64)
+        self.parts.add(tuple_table(scope, self.parts.dims, rows, costs, FORBIDDEN if few else 0))
+
+    def different(self, operands: Sequence[Operand], but: frozenset[int]) -> None:
         """Forbid equal values of two operands, except for the excepted values."""
         scope = [each[0] for each in operands if isinstance(each, tuple)]
         taken = [each for each in operands if not isinstance(each, tuple) and each not in but]
@@ -215,18 +311,23 @@ class FlatZincFunctions(Xcsp3Functions):
             self.parts.forbid()
         for v in scope if taken else ():
             self.relation([(v,)], lambda own: ~np.isin(own, taken))
-        self.different(scope, but)
-
-    def extreme(self, operands: Sequence[Operand], choose: Callable[[int, int], int], condition: Condition) -> None:
-        """Compare the greatest, or the least, of some operands with an operand or a set."""
-        constants = [each for each in operands if not isinstance(each, tuple)]
-        start = reduce(choose, constants) if constants else None
-        scope = [each[0] for each in operands if isinstance(each, tuple)]
-
-        def step(state: int | None, value: int) -> int:
-            return value if state is None else choose(state, value)
-
-        self.conditioned(scope, start, step, lambda state: state, condition)
+        known: dict[tuple[int, int], Function] = {}  # pairs of the same two domains share a table
+        for k, x in enumerate(scope):
+            for y in scope[k + 1 :]:
+                key = id(self.values[x]), id(self.values[y])
+                if x == y:
+                    self.relation([(x,)], lambda own: np.isin(own, [*but]))
+                elif key in known:
+                    self.parts.again(known[key], (x, y))
+                elif len(self.values[x]) * len(self.values[y]) > FormatPolicy.current().predicate_cells:
+                    rows = equal_pairs(np.array(self.values[x], np.int64), np.array(self.values[y], np.int64))
+                    rows = rows[[self.values[x][state] not in but for state in rows[:, 0]]]
+                    self.parts.add(tuple_table([x, y], self.parts.dims, rows, np.full(len(rows), FORBIDDEN), 0))
+                    known[key] = self.parts.functions[-1]
+                elif {*self.values[x]} & {*self.values[y]} - but:
+                    equal = np.equal.outer(self.values[x], self.values[y]) & ~np.isin(self.values[x], [*but])[:, None]
+                    self.parts.table([x, y], np.where(equal, FORBIDDEN, 0))
+                    known[key] = self.parts.functions[-1]
 
 
 def _equals(computed: tuple[Numbers, Numbers], output: Numbers) -> tuple[Numbers, Numbers]:
