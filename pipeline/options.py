@@ -16,8 +16,7 @@ from .errors import BucketflowError, ModelError
 from .errors import parse_size as parse_size
 from .local_paths import folder_path, local_path, verify_cache_folder
 from .models.checks import integer
-from .models.option_rows import OPTION_ROWS
-from .models.query import Fit, Representation, TaskSize, TreeKind
+from .models.query import OPTION_ROWS, Fit, Representation, TaskSize, TreeKind
 from .models.query import Method as Method
 
 

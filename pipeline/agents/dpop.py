@@ -21,7 +21,7 @@ from ..models.dcop import Dcop, with_agents
 from ..models.model import Model
 from ..models.query import TaskSize
 from ..options import Options, checked_order, parse_size
-from ..plans.planning_policy import DEVICE_LOADING_SECONDS
+from ..plans.problem import DEVICE_LOADING_SECONDS
 from ..plans.task_graph import TaskGraph, TaskNode
 from ..plans.worker_parts import TASK_SECONDS
 from ..results.dpop_result import DpopMetrics, DpopResult, DpopStatus

@@ -18,8 +18,8 @@ from ...tasks.steps.light_dataclass import dataclass
 from ...tasks.steps.step import Step
 from ...tasks.sweeps.program import Program
 from ..errors import InternalError
+from ..plans.plan import lowered_step
 from ..plans.problem import Problem, sliced_dims
-from ..plans.repricing import lowered_step
 from ..preprocessing.preprocess import fixed_value, full_states
 from ..queries.decode import begin_decode
 from ..results.result import Result
@@ -57,7 +57,7 @@ def _optimum_of(run: Run[Any]) -> Callable[[Run[Any]], tuple[Any, dict[int, int]
 
 def _optimum_of_rows(run: Run[Any]) -> tuple[Any, dict[int, int], float] | None:
     """Return optimum, states and seconds of decoding where tables of rows are on disk; None if it is infeasible."""
-    from ..runs.row_tasks import opened_row_tables
+    from ..runs.row_sweep import opened_row_tables
 
     with opened_row_tables(run, TABLES, keep=True) as tables:
         total = run.arithmetic.total(tables.roots())
@@ -109,8 +109,7 @@ def _swept_optimum(run: Run[Any]) -> tuple[Any, dict[int, int], float] | None:
 
 def _spilled_optimum(run: Run[Any]) -> tuple[Any, dict[int, int], float] | None:
     """The same for a plan with tables on disk."""
-    from ..runs.box_answers import decoded, swept_roots
-    from ..runs.dense_boxes import opened_boxes
+    from ..runs.dense_boxes import decoded, opened_boxes, swept_roots
 
     with opened_boxes(run, TABLES, keep=True) as boxes:
         best = _least(run.arithmetic.total(roots) for roots in swept_roots(boxes))
@@ -159,13 +158,12 @@ def swept_total(run: Run[Any], name: str) -> Any:
     plan, arithmetic = run.plan, run.arithmetic
     totals: Iterable[Any]
     if plan.rows_stored:
-        from ..runs.row_tasks import opened_row_tables
+        from ..runs.row_sweep import opened_row_tables
 
         with opened_row_tables(run, name, keep=run.kept_bytes is not None) as rows:
             totals = [arithmetic.total(rows.roots())]
     elif plan.spill:
-        from ..runs.box_answers import swept_roots
-        from ..runs.dense_boxes import opened_boxes
+        from ..runs.dense_boxes import opened_boxes, swept_roots
 
         with opened_boxes(run, name, keep=run.kept_bytes is not None) as boxes:
             totals = map(arithmetic.total, swept_roots(boxes))

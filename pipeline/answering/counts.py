@@ -15,10 +15,9 @@ from ...tasks.steps.semiring import Semiring, mod_sum_product
 from ...tasks.steps.step import Step, make_step
 from ..errors import BudgetError, InternalError
 from ..orders.tree_search import HOPELESS_SECONDS
-from ..plans.plan import Plan
-from ..plans.plan_parts import Evaluations
-from ..plans.repricing import relowered, repriced
+from ..plans.plan import Plan, relowered, repriced
 from ..plans.row_bounds import least_seconds
+from ..plans.stages import Evaluations
 from ..preprocessing.consistency import allowed
 from ..preprocessing.leaf_tables import COST_LIMIT, CostScale, cost_leaf
 from ..preprocessing.preprocess import Leaf, Network, fixed_value

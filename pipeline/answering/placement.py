@@ -19,9 +19,8 @@ from ...tasks.gpu.memory import is_short
 from ..errors import BudgetError, ModelError, format_bytes
 from ..machine.resources import Resources
 from ..options import parse_size
-from ..plans.plan import Plan
-from ..plans.planning_policy import PlanningPolicy
-from ..plans.repricing import with_rates
+from ..plans.plan import Plan, with_rates
+from ..plans.problem import PlanningPolicy
 from ..plans.worker_parts import TASK_SECONDS, for_workers, run_seconds, seconds_on_devices
 from ..results.proof import DaskWork
 from ..runs.pools import DaskPools, not_sent, refused_workers, sent_work, serial_pool, width_of

@@ -12,7 +12,7 @@ from ..cost_networks.cost_network import model_of
 from ..cost_networks.preparation import PreparedNetwork, Report
 from ..cost_networks.preparation import prepare as made_smaller
 from ..errors import BudgetError, ModelError
-from ..machine.cpu import machine_rates
+from ..machine.rates import machine_rates
 from ..machine.resources import Resources
 from ..options import Options, ProofOptions
 from ..plans.plan import Plan

@@ -16,15 +16,12 @@ from ...tasks.steps.policy import RowPolicy
 from ...tasks.steps.semiring import Semiring
 from ..budget.fit import Prices, fitted
 from ..errors import BudgetError, ModelError
-from ..machine.cpu import cached_rates, is_worth_measuring
-from ..machine.disk import measured_disk_rate
+from ..machine.rates import cached_rates, is_worth_measuring, measured_disk_rate
 from ..machine.resources import Resources
 from ..orders.tree_search import HOPELESS_SECONDS
-from ..plans.plan import Plan
+from ..plans.plan import Plan, remembered_with_rates
 from ..plans.planner import HopelessError, Planner
-from ..plans.planning_policy import PlanningPolicy
-from ..plans.problem import UNLIMITED_BYTES, PlanOptions, Problem
-from ..plans.repricing import remembered_with_rates
+from ..plans.problem import UNLIMITED_BYTES, PlanningPolicy, PlanOptions, Problem
 from ..preprocessing.leaf_rows import leaf_rows, possible
 from ..preprocessing.preprocess import Network
 from ..queries.arithmetic import Arithmetic, ScaledPartition, arithmetic_for, optimum_arithmetic

@@ -271,7 +271,7 @@ def propagated(boxes: BoxRun[Any]) -> Beliefs:
 
 def _beliefs(boxes: BoxRun[Any]) -> Beliefs:
     """Add up what the boxes have found."""
-    from ..runs.box_answers import ends
+    from ..runs.dense_boxes import ends
 
     arithmetic = boxes.run.arithmetic
     total = arithmetic.joined(arithmetic.total(roots) for _, roots in ends(boxes))
@@ -323,7 +323,7 @@ def propagate(run: Run[Any]) -> Beliefs:
 def _swept(run: Run[Any]) -> Beliefs:
     plan = run.plan
     if plan.rows_stored:
-        from ..runs.row_tasks import opened_row_tables
+        from ..runs.row_sweep import opened_row_tables
 
         with opened_row_tables(run, TABLES, keep=run.kept_bytes is not None) as tables:
             return whole_beliefs(run.arithmetic, plan, tables.outputs())

@@ -22,10 +22,10 @@ from ..cost_networks.cost_network import States, check_tables
 from ..errors import DeadlineError, ModelError, checks_keywords, public
 from ..formats.read import GivenModel
 from ..machine.resources import Resources
+from ..minibuckets.bucket_elimination import WorkerPool, task_bytes, task_count
 from ..minibuckets.joins import least_device_cells, runs_on_cores
 from ..minibuckets.partition import Partition, Size, partition
 from ..minibuckets.rounds import OptimumBounds, RoundMeans, SumBounds
-from ..minibuckets.worker_messages import WorkerPool, task_bytes, task_count
 from ..models.checks import integer
 from ..models.findings import check_log10
 from ..models.model import Model

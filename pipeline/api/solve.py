@@ -145,7 +145,7 @@ def plan(
     (5, 71)
     """
     from ..answering.prepared import prepare
-    from ..machine.cpu import machine_rates
+    from ..machine.rates import machine_rates
     from ..plans.plan import empty_plan
 
     model = given_model(model, options.get("memory"))

@@ -37,7 +37,7 @@ from ...tasks.sweeps.conditional_draws import (
 from ...tasks.sweeps.scaled import Scaled, measured
 from ..answering.engines.strategy_policy import StrategyPolicy
 from ..machine.resources import Resources
-from ..plans.planning_policy import PlanningPolicy
+from ..plans.problem import PlanningPolicy
 from ..preprocessing.preprocess import Network
 from ..runs.slices import Slices
 from .kept_sweep import KeptSweep, SweptTables, kept_tables, no_room

@@ -31,8 +31,7 @@ from ..plans.stages import Stage
 from ..preprocessing.leaf_rows import leaf_rows, possible
 from ..preprocessing.preprocess import Network
 from ..queries.arithmetic import Arithmetic
-from ..runs.box_answers import ends, swept_roots, swept_stage
-from ..runs.dense_boxes import BoxRun, opened_boxes
+from ..runs.dense_boxes import BoxRun, ends, opened_boxes, swept_roots, swept_stage
 from ..runs.run import TABLES, Run
 from ..runs.slices import Slices, slice_states, slices_of, sweep_groups
 
@@ -500,7 +499,7 @@ def opened_sweep(prepared: Prepared) -> Iterator[KeptSweep[Any]]:
 @contextmanager
 def _opened_rows(run: Run[T], resources: Resources) -> Iterator[RowTables[T]]:
     """Open tables of rows on disk, which stay until the end."""
-    from ..runs.row_tasks import opened_row_tables
+    from ..runs.row_sweep import opened_row_tables
 
     with (
         temporary_folder(run.planned, resources) as folder,

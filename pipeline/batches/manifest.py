@@ -26,8 +26,7 @@ from ..local_paths import local_path
 from ..models.findings import is_missing
 from ..models.frames import need_pyarrow
 from ..models.model import Model
-from ..models.option_rows import COLUMN_ROWS
-from ..models.query import QUERIES
+from ..models.query import COLUMN_ROWS, QUERIES
 from ..options import parse_size
 
 Manifest = str | os.PathLike[str] | Any

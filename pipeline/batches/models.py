@@ -26,7 +26,7 @@ from ..examples import file_or_example
 from ..formats.read import evidence_of, variables_of
 from ..gates.traced_circuit import TracedCircuit
 from ..models.model import Model
-from ..models.option_rows import COLUMN_ROWS, PROOF
+from ..models.query import COLUMN_ROWS, PROOF
 from ..options import Options, ProofOptions, parse_size
 from ..preprocessing.preprocess import reduce_model
 from .manifest import Row, hash_of

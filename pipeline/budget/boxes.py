@@ -33,9 +33,9 @@ from ...tasks.steps.step import Step
 from ...tasks.sweeps.sweep import freed_tables
 from ..errors import BudgetError, enough_bytes, format_bytes, format_count
 from ..orders.effort import OUTLINE_SECONDS, TABLE_SECONDS
+from ..plans.plan import lowered_step
 from ..plans.planner import Planner
 from ..plans.problem import Problem, sliced_dims
-from ..plans.repricing import lowered_step
 from ..plans.stages import Stage
 from ..plans.two_way_steps import Numbering, StepBuilder, TargetReading
 from ..trees.costs import lowered_seconds

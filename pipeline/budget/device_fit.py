@@ -15,9 +15,8 @@ from ..models.query import Fit
 from ..orders.effort import FUNCTION_SECONDS, LEAST_ON_DEVICE, PlanningBudget
 from ..orders.forests import Starts
 from ..plans.lower_bounds import Outline, first_plan, least_bytes
-from ..plans.plan import Plan
+from ..plans.plan import Plan, with_rates
 from ..plans.planner import Planner
-from ..plans.repricing import with_rates
 from ..plans.worker_parts import (
     TASK_SECONDS,
     both_ways_in_parts,

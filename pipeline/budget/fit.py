@@ -16,7 +16,7 @@ from ..orders.effort import PlanningBudget
 from ..plans.lower_bounds import Outline, first_plan
 from ..plans.plan import Plan
 from ..plans.planner import HopelessError, Planner, planning_seconds
-from ..plans.planning_policy import FURTHER_SEARCH_SECONDS
+from ..plans.problem import FURTHER_SEARCH_SECONDS
 from ..trees.tree import Tree
 from .budget_policy import BudgetPolicy
 from .sliced_plans import sliced_plan

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..models.option_rows import OPTION_ROWS, options_for
-from ..models.query import VALUES
+from ..models.query import OPTION_ROWS, VALUES, options_for
 from .options import (
     Command,
     keywords_of,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import IncompatibleRunError, format_bytes, printable
-from ..models.option_rows import options_for
+from ..models.query import options_for
 from .ending import UNANSWERED, guarded, say
 from .options import (
     Grouped,

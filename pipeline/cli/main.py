@@ -10,7 +10,7 @@ import click
 
 from ...cluster.version import __version__
 from ..api.complete_names import complete_states
-from ..models.option_rows import options_for
+from ..models.query import options_for
 from .assignments import many_asked, print_many, solving
 from .ending import EXIT_CODES, UNANSWERED, Commands, guarded
 from .options import (

@@ -13,7 +13,7 @@ import click
 
 from ..api.complete_names import complete_names, complete_states
 from ..errors import ModelError, rounded_sum
-from ..models.option_rows import options_for
+from ..models.query import options_for
 from .ending import guarded
 from .options import (
     Grouped,

@@ -16,8 +16,7 @@ import click
 from click.core import ParameterSource
 
 from ..api.complete_names import complete_names, complete_states
-from ..models.option_rows import BUDGET, OPTION_ROWS, PLACE, PLAN, PROOF, options_for, options_in
-from ..models.query import QUERIES, VALUES
+from ..models.query import BUDGET, OPTION_ROWS, PLACE, PLAN, PROOF, QUERIES, VALUES, options_for, options_in
 from .ending import say
 
 if TYPE_CHECKING:

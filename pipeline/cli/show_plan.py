@@ -24,9 +24,8 @@ from ..errors import (
     printable,
     shown_number,
 )
-from ..machine.cpu import machine, removed_launches
-from ..plans.plan import Plan, empty_plan
-from ..plans.repricing import remembered_with_rates
+from ..machine.rates import machine, removed_launches
+from ..plans.plan import Plan, empty_plan, remembered_with_rates
 from ..results.proof import plan_figures, removed_texts
 from ..simulation.simulate import simulate
 from ..trees.memory import step_bytes, table_bytes

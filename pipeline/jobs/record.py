@@ -14,7 +14,7 @@ from ...storage.files import Place
 from ...storage.run_folder import JobDir
 from ...storage.spec import StorageError
 from ..errors import IncompatibleRunError, format_bytes, shown_number
-from ..models.option_rows import OPTION_ROWS
+from ..models.query import OPTION_ROWS
 from ..options import Options, ProofOptions
 from ..results.bounds import Number
 from ..results.proof import plain_number

@@ -26,9 +26,8 @@ from ..budget.device_fit import LINK_BYTES_PER_SECOND
 from ..plans.prediction import rates_key
 from ..queries.arithmetic import SEMIRINGS
 from ..trees.costs import KernelRates, Rates, gpu_rates
-from . import cpu as rate_files
-from .cpu import _best, cached_rates, measure_again, removed_launches
-from .disk import keep_disk_rate
+from . import rates as rate_files
+from .rates import _best, cached_rates, keep_disk_rate, measure_again, removed_launches
 
 _REPEATS: Final = 5
 _LINK_SAMPLE: Final = 1 << 28

@@ -19,10 +19,9 @@ from ...tasks.gpu.arrays import is_device
 from ...tasks.steps.light_dataclass import dataclass
 from ...tasks.steps.semiring import MIN_PLUS
 from ..cost_networks.cost_network import CostNetwork, States
-from .bucket_elimination import Array, Extent, Stop
+from .bucket_elimination import Array, Extent, MessageWorkers, Stop, elimination
 from .joins import BucketTable, Joins, ordered
 from .partition import MiniBucket, Partition
-from .worker_messages import MessageWorkers, elimination
 
 
 @dataclass(frozen=True, eq=False)

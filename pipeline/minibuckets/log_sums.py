@@ -20,10 +20,9 @@ from ...tasks.gpu.arrays import is_device
 from ...tasks.steps.light_dataclass import dataclass
 from ...tasks.steps.number_limits import ordered_sum
 from ...tasks.steps.semiring import LOG_SUM
-from .bucket_elimination import Array, Extent, Stop
+from .bucket_elimination import Array, Extent, MessageWorkers, Stop, elimination
 from .joins import BucketTable, Joins
 from .partition import MiniBucket, Partition
-from .worker_messages import MessageWorkers, elimination
 
 # A few roundings for each operation: logarithms and powers may be wrong by more than one.
 ROUNDING = 8 * sys.float_info.epsilon

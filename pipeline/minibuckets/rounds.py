@@ -16,13 +16,13 @@ from ..cost_networks.cost_network import CostTable, States, Units, cost_network
 from ..cost_networks.preparation import prepare
 from ..preprocessing.leaf_tables import energy_leaves, in_scopes
 from ..preprocessing.preprocess import Leaf, Network
+from .bucket_elimination import MessageWorkers, Name, WorkerPool
 from .joins import BucketTable, Joins, ordered, runs_on_cores
 from .least_costs import eliminate, greedy_states
 from .log_sums import log_sum_bounds
 from .message_boxes import Boxing
 from .partition import Partition
 from .run_boxes import Found, Spilling, least_total, log_sum
-from .worker_messages import MessageWorkers, Name, WorkerPool
 
 Stop = Callable[[], bool]
 

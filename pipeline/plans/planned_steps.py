@@ -15,8 +15,8 @@ from ..trees.costs import TreeCost
 from ..trees.layouts import JunctionTreeSizes, junction_tree_sizes
 from ..trees.memory import Sizing, sweep_peak
 from ..trees.tree import Target, Tree
-from .plan_parts import Evaluations, Parts
 from .prediction import RunOverhead
+from .stages import Evaluations, Parts
 
 if TYPE_CHECKING:
     from .stages import DeviceNeeds, Spill

@@ -21,10 +21,8 @@ from ..trees.costs import Rates, tree_cost
 from ..trees.rewrites import with_joined_inputs, with_last_steps
 from ..trees.tree import Sizer, Tree
 from .lower_bounds import Outline, least_bytes
-from .plan import Plan
-from .planning_policy import FURTHER_SEARCH_SECONDS
-from .problem import UNLIMITED_BYTES, PlanOptions, Problem, sliced_dims
-from .repricing import PRICED
+from .plan import PRICED, Plan
+from .problem import FURTHER_SEARCH_SECONDS, UNLIMITED_BYTES, PlanOptions, Problem, sliced_dims
 from .tree_planner import TreePlanner, forget_trees
 
 # Nominal seconds of a search for a tree whose messages fit memory, where a propagation takes less than the latter

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from ...tasks.steps.step import Step
-    from .plan_parts import Evaluations
+    from .stages import Evaluations
 
 #: A core of 2023 with CPython 3.11, as ``calibrate`` measures it; measurements on other machines scale all figures
 #: here.

@@ -19,11 +19,10 @@ from ..trees.layouts import choose_layouts
 from ..trees.memory import Sizing, leaf_bytes, sweep_peak
 from ..trees.tree import Tree, elimination_order
 from .lower_bounds import exceeds, needed_bytes
-from .plan import Plan
+from .plan import Plan, with_rates
 from .prediction import RunOverhead
 from .problem import PlanOptions, Problem, sliced_dims
 from .recompute import BothWaysBytes, cuts_for_decoding, remade
-from .repricing import with_rates
 from .two_way_steps import StepBuilder, TargetReading, choose_readings, ordered_layouts, table_layouts
 
 _Ordered = tuple[Tree, tuple[int, ...], frozenset[int]]

@@ -15,12 +15,11 @@ from typing import Final
 from ...tasks.steps.number_limits import ordered_sum
 from ..trees.costs import Rates, lowered_seconds
 from ..trees.memory import Sizing, partition, parts_below, table_bytes
-from .plan import Plan
-from .plan_parts import Parts, Task
-from .planning_policy import PlanningPolicy
+from .plan import Plan, with_rates
 from .prediction import CORES_OF_A_DEVICE
+from .problem import PlanningPolicy
 from .recompute import recomputing_peak
-from .repricing import with_rates
+from .stages import Parts, Task
 from .two_way_steps import Numbering
 
 # A part should take at least this fraction of each worker's equal share of the work.

@@ -27,7 +27,7 @@ from ..drawings.shown import LISTED_MEMBERS, SAME_SECONDS
 from ..drawings.svg import Svg
 from ..errors import BucketflowError, IncompatibleRunError, counted, format_bytes, shown_number
 from ..formats.read import load
-from ..machine.cpu import cached_rates
+from ..machine.rates import cached_rates
 from ..machine.resources import Resources
 from ..options import Options
 from ..plans.plan import Plan

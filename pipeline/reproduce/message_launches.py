@@ -22,7 +22,7 @@ from ...tasks.steps.products import as_product
 from ...tasks.steps.streaming import as_loops, merged_blocks
 from ..api.solve import load, plan
 from ..errors import ModelError
-from ..machine.cpu import _best, cached_rates
+from ..machine.rates import _best, cached_rates
 from ..plans.prediction import step_seconds
 from ..trees.costs import Rates
 from .launch_regressions import (

@@ -135,7 +135,7 @@ class Bounds(Shown, Tabled):
         >>> len(bucketflow.bound("grid", z=8).graph()) > 100
         True
         """
-        from ..minibuckets.worker_messages import message_graph
+        from ..minibuckets.bucket_elimination import message_graph
         from ..plans.task_graph import TaskGraph
 
         return message_graph(*self.elimination) if self.elimination else TaskGraph({}, ())

@@ -18,7 +18,7 @@ from ...tasks.steps.step import Step
 from ...tasks.sweeps.program import Program, pick, run_part, run_step, together
 from ...tasks.sweeps.sweep import freed_tables
 from ..plans.plan import Plan
-from ..plans.plan_parts import Parts, Task
+from ..plans.stages import Parts, Task
 from ..plans.worker_parts import parts_of
 from .run import Run
 

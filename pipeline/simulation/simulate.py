@@ -16,7 +16,7 @@ from ..drawings.svg import Svg
 from ..errors import BudgetError, ModelError, checks_keywords, format_bytes, parse_rate, parse_size, public, size_option
 from ..models.checks import integer
 from ..plans.plan import Plan
-from ..plans.planning_policy import PlanningPolicy
+from ..plans.problem import PlanningPolicy
 from ..plans.worker_parts import SENT_SECONDS
 from .simulated_cluster import CLIENT, SimulatedCluster, SimulatedSpan, SimulatedTask, Simulator
 from .simulated_tasks import divided_for, simulated_tasks

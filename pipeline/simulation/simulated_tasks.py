@@ -11,8 +11,8 @@ from ...tasks.steps.number_limits import ordered_sum
 from ...tasks.steps.step import Step
 from ..errors import ModelError
 from ..plans.plan import Plan
-from ..plans.plan_parts import Task
 from ..plans.prediction import CORES_OF_A_DEVICE
+from ..plans.stages import Task
 from ..plans.worker_parts import TASK_SECONDS, for_workers, parts_of, run_seconds
 from .simulated_cluster import SimulatedTask
 

@@ -33,8 +33,8 @@ from bucketflow.pipeline.plans.plan import Plan
 from bucketflow.pipeline.plans.problem import sliced_dims
 from bucketflow.pipeline.plans.stages import Stage
 from bucketflow.pipeline.results.result import Result
-from bucketflow.pipeline.runs import box_answers as box_decoding
-from bucketflow.pipeline.runs.box_answers import ends, swept_roots
+from bucketflow.pipeline.runs import dense_boxes as box_decoding
+from bucketflow.pipeline.runs.dense_boxes import ends, swept_roots
 from bucketflow.pipeline.trees.memory import table_bytes
 from bucketflow.storage.chunks import write_chunk
 from bucketflow.storage.spec import TableSpec

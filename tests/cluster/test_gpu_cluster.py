@@ -17,7 +17,7 @@ from bucketflow.pipeline.compiled.compiled_policy import CompiledPolicy
 from bucketflow.pipeline.examples import example_path
 from bucketflow.pipeline.models.model import Function, Model
 from bucketflow.pipeline.plans import worker_parts
-from bucketflow.pipeline.plans.planning_policy import PlanningPolicy
+from bucketflow.pipeline.plans.problem import PlanningPolicy
 from tests.cluster.test_gpu_marginals import branching
 from tests.models import grid
 

@@ -25,8 +25,8 @@ from bucketflow.pipeline.models.cases import Cases
 from bucketflow.pipeline.models.model import dense_function
 from bucketflow.pipeline.options import Options
 from bucketflow.pipeline.plans import worker_parts
-from bucketflow.pipeline.plans.planning_policy import PlanningPolicy
-from bucketflow.pipeline.plans.repricing import with_rates
+from bucketflow.pipeline.plans.plan import with_rates
+from bucketflow.pipeline.plans.problem import PlanningPolicy
 from bucketflow.pipeline.runs import device_slices
 from bucketflow.pipeline.trees.costs import Rates
 from tests.cluster.test_gpu_workers import FREE, cluster, pretended_device

@@ -17,12 +17,16 @@ from bucketflow.cluster.dask_pool import DaskPool
 from bucketflow.cluster.starting import NO_DASHBOARD
 from bucketflow.pipeline.cli.main import main
 from bucketflow.pipeline.cost_networks.cost_network import CostNetwork, CostTable
-from bucketflow.pipeline.minibuckets.bucket_elimination import BucketElimination
+from bucketflow.pipeline.minibuckets.bucket_elimination import (
+    BucketElimination,
+    MessageWorkers,
+    message_graph,
+    task_count,
+)
 from bucketflow.pipeline.minibuckets.joins import BucketTable, Joins
 from bucketflow.pipeline.minibuckets.least_costs import LeastCosts, beginning, eliminate
 from bucketflow.pipeline.minibuckets.log_sums import log_sum_bounds
 from bucketflow.pipeline.minibuckets.partition import Size, partition
-from bucketflow.pipeline.minibuckets.worker_messages import MessageWorkers, message_graph, task_count
 from bucketflow.pipeline.runs.slices import SlicePolicy
 from bucketflow.tasks.steps.semiring import MIN_PLUS
 from tests.cluster.test_steps import Needs

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 import bucketflow
 from bucketflow.cluster.connect import connection
 from bucketflow.pipeline.cli.main import main
-from bucketflow.pipeline.machine import disk
+from bucketflow.pipeline.machine import rates
 from bucketflow.storage import ledger
 from bucketflow.storage.object_store import ObjectPath
 from tests.clusters import free_port
@@ -69,7 +69,7 @@ def cluster(folder: Path, **last: str) -> Iterator[str]:
 def many_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small plans become many tasks here too, and do not depend on how fast the server is."""
     monkeypatch.setattr("bucketflow.pipeline.answering.placement.TASK_SECONDS", 1e-4)
-    monkeypatch.setattr(disk, "sampled_store_rate", lambda _: 1e8)
+    monkeypatch.setattr(rates, "sampled_store_rate", lambda _: 1e8)
 
 
 @pytest.fixture

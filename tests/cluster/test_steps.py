@@ -30,7 +30,7 @@ from bucketflow.cluster.dask_pool import DaskPool, TaskBatch
 from bucketflow.cluster.starting import NO_DASHBOARD
 from bucketflow.pipeline.budget.budget_policy import BudgetPolicy
 from bucketflow.pipeline.cli.main import main
-from bucketflow.pipeline.runs import row_tasks
+from bucketflow.pipeline.runs import row_sweep
 from bucketflow.pipeline.runs.slices import SlicePolicy
 from bucketflow.tasks.boxes import row_box
 from bucketflow.tasks.boxes.box_policy import BoxPolicy
@@ -325,7 +325,7 @@ def test_a_step_that_is_done_again_finds_what_a_lost_worker_left(
 ) -> None:
     """Cut as it was, with the boxes that are there: nothing is written twice."""
     written: list[Any] = []
-    make, store = row_tasks.make_rows, row_box.stored_run
+    make, store = row_sweep.make_rows, row_box.stored_run
 
     def twice(*args: Any) -> Any:
         first = make(*args)
@@ -339,7 +339,7 @@ def test_a_step_that_is_done_again_finds_what_a_lost_worker_left(
         written.append((boxes.name, path))
         return store(boxes, path, *rest, **options)
 
-    monkeypatch.setattr(row_tasks, "make_rows", twice)
+    monkeypatch.setattr(row_sweep, "make_rows", twice)
     monkeypatch.setattr(row_box, "stored_run", stored_run)
     found = bucketflow.solve(stored_rows, **STORED, client=client, tasks="steps")
     assert len({path for _, path in written}) > 2

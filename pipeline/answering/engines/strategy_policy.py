@@ -10,7 +10,7 @@ from typing import Final
 
 from ....tasks.steps.light_dataclass import dataclass
 from ....tasks.steps.policy import Policy
-from ...plans.planning_policy import DEVICE_LOADING_SECONDS
+from ...plans.problem import DEVICE_LOADING_SECONDS
 
 
 @dataclass(frozen=True)

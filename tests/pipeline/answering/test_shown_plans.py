@@ -21,7 +21,7 @@ from bucketflow.pipeline.cli.main import main
 from bucketflow.pipeline.cli.show_plan import _plan_rows
 from bucketflow.pipeline.machine.resources import Resources
 from bucketflow.pipeline.options import Options
-from bucketflow.pipeline.plans.planning_policy import PlanningPolicy
+from bucketflow.pipeline.plans.problem import PlanningPolicy
 from bucketflow.pipeline.runs.parts import sweep_parts
 from bucketflow.pipeline.trees.costs import Rates
 from tests.models import grid

@@ -26,11 +26,9 @@ from bucketflow.pipeline.options import Options
 from bucketflow.pipeline.orders.effort import LEAST_ON_DEVICE
 from bucketflow.pipeline.orders.tree_search import TreeSearch
 from bucketflow.pipeline.plans import planner as planner_module
-from bucketflow.pipeline.plans.plan import Plan
+from bucketflow.pipeline.plans.plan import Plan, with_rates
 from bucketflow.pipeline.plans.planner import Planner
-from bucketflow.pipeline.plans.planning_policy import PlanningPolicy
-from bucketflow.pipeline.plans.problem import PlanOptions, Problem
-from bucketflow.pipeline.plans.repricing import with_rates
+from bucketflow.pipeline.plans.problem import PlanningPolicy, PlanOptions, Problem
 from bucketflow.pipeline.results.result import Result
 from bucketflow.pipeline.trees.costs import Rates, gpu_rates, tree_cost
 from bucketflow.pipeline.trees.tree import bucket_tree

@@ -23,7 +23,7 @@ from bucketflow.pipeline.machine.device import DeviceRates
 from bucketflow.pipeline.machine.resources import Resources
 from bucketflow.pipeline.options import Options
 from bucketflow.pipeline.plans import worker_parts
-from bucketflow.pipeline.plans.planning_policy import PlanningPolicy
+from bucketflow.pipeline.plans.problem import PlanningPolicy
 from bucketflow.pipeline.runs import device_slices
 from bucketflow.pipeline.runs.slices import SlicePolicy
 from bucketflow.pipeline.trees.costs import Rates

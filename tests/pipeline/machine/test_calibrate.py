@@ -14,11 +14,11 @@ from click.testing import CliRunner
 import bucketflow
 from bucketflow.cluster.gpus import GpuWorker
 from bucketflow.pipeline.cli.main import main
-from bucketflow.pipeline.machine import cpu, disk, resources
-from bucketflow.pipeline.machine import cpu as rate_files
 from bucketflow.pipeline.machine import device as calibrate_device
-from bucketflow.pipeline.machine.cpu import cached_rates, measure_again
+from bucketflow.pipeline.machine import rates as rate_files
+from bucketflow.pipeline.machine import resources
 from bucketflow.pipeline.machine.device import DeviceRates, cached_device_rates, least_device_cells
+from bucketflow.pipeline.machine.rates import cached_rates, measure_again
 from bucketflow.pipeline.options import Options
 from bucketflow.pipeline.trees.costs import Rates, gpu_rates
 from bucketflow.tasks.steps.semiring import Semiring, min_plus
@@ -61,8 +61,8 @@ def test_what_others_run_meanwhile_does_not_count(monkeypatch: pytest.MonkeyPatc
         passed[0] += 3e-3
 
     clocks = SimpleNamespace(thread_time=lambda: worked[0], perf_counter=lambda: passed[0])
-    monkeypatch.setattr(cpu, "time", clocks)
-    assert cpu._best(action) == pytest.approx(1e-3)
+    monkeypatch.setattr(rate_files, "time", clocks)
+    assert rate_files._best(action) == pytest.approx(1e-3)
 
 
 def test_the_table_names_every_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,7 +94,7 @@ def test_launches_of_an_earlier_version_are_reported_and_not_used() -> None:
     rate_files.write(rate_files.machine(), {"launches": None})
     assert "tune" not in CliRunner().invoke(main, asked, catch_exceptions=False).output
     rate_files.write(rate_files.machine(), {"launches": {"features": ["cells"]}})
-    assert "`tune` was removed in this version" in cpu.removed_launches(rate_files.machine())
+    assert "`tune` was removed in this version" in rate_files.removed_launches(rate_files.machine())
     shown = " ".join(CliRunner().invoke(main, asked, catch_exceptions=False).output.split())
     assert "are not used: `tune` was removed in this version" in shown
     assert "there is nothing to do instead" in shown
@@ -112,27 +112,27 @@ def test_the_removed_command_ends_with_one_sentence(arguments: list[str]) -> Non
 
 
 def test_a_measured_disk_is_not_measured_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    kept = disk.keep_disk_rate(tmp_path)
-    monkeypatch.setattr(disk, "sampled_rate", lambda _: pytest.fail("measured again"))
-    assert disk.measured_disk_rate(tmp_path) == kept
+    kept = rate_files.keep_disk_rate(tmp_path)
+    monkeypatch.setattr(rate_files, "sampled_rate", lambda _: pytest.fail("measured again"))
+    assert rate_files.measured_disk_rate(tmp_path) == kept
 
 
 def test_the_fastest_round_is_the_rate_of_a_disk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     seconds = iter([3.0, 0.5, 2.0, 1.0, *[4.0] * 4])
-    monkeypatch.setattr(disk, "sample_seconds", lambda *_: next(seconds))
-    assert disk.sampled_rate(tmp_path / "busy") == 2 * disk.SAMPLE_BYTES / 0.5
+    monkeypatch.setattr(rate_files, "sample_seconds", lambda *_: next(seconds))
+    assert rate_files.sampled_rate(tmp_path / "busy") == 2 * rate_files.SAMPLE_BYTES / 0.5
 
 
 def test_machines_of_one_model_share_rates_but_not_disks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     name = rate_files.machine()
-    disk.keep_disk_rate(tmp_path)
-    disk.sampled_rate.cache_clear()
+    rate_files.keep_disk_rate(tmp_path)
+    rate_files.sampled_rate.cache_clear()
     rate_files.machine.cache_clear()
     monkeypatch.setattr(platform, "node", lambda: "another")
     assert rate_files.machine() == name
-    monkeypatch.setattr(disk, "sample_seconds", lambda *_: 1.0)
-    assert disk.measured_disk_rate(tmp_path) == 2.0 * disk.SAMPLE_BYTES
-    disk.sampled_rate.cache_clear()
+    monkeypatch.setattr(rate_files, "sample_seconds", lambda *_: 1.0)
+    assert rate_files.measured_disk_rate(tmp_path) == 2.0 * rate_files.SAMPLE_BYTES
+    rate_files.sampled_rate.cache_clear()
 
 
 def known_cpu() -> None:

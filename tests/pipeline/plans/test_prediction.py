@@ -6,11 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from bucketflow.pipeline.plans.plan import Plan
+from bucketflow.pipeline.plans.plan import Plan, with_rates
 from bucketflow.pipeline.plans.planner import Planner
 from bucketflow.pipeline.plans.prediction import REFERENCE, RunOverhead, step_seconds
 from bucketflow.pipeline.plans.problem import PlanOptions, Problem
-from bucketflow.pipeline.plans.repricing import with_rates
 from bucketflow.pipeline.trees.costs import Rates, gpu_rates
 from bucketflow.pipeline.trees.tree import bucket_tree
 from bucketflow.tasks.steps.lowering import lower

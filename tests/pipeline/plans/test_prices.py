@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from bucketflow.pipeline.budget.boxes import StageMaker
 from bucketflow.pipeline.budget.fit import fitted
 from bucketflow.pipeline.orders.forests import Rearranger, group_units, split_steps
+from bucketflow.pipeline.plans.plan import with_rates
 from bucketflow.pipeline.plans.planner import Planner
 from bucketflow.pipeline.plans.problem import PlanOptions, Problem
-from bucketflow.pipeline.plans.repricing import with_rates
 from bucketflow.pipeline.trees.costs import (
     Rates,
     gpu_rates,

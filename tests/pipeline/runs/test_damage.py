@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import bucketflow
 from bucketflow.pipeline.cli.show_run import run_facts
-from bucketflow.pipeline.machine import disk
+from bucketflow.pipeline.machine import rates
 from bucketflow.storage import ledger, run_folder
 from bucketflow.storage.run_folder import read_json, stored_plan, write_json
 from tests.models import grid
@@ -68,7 +68,7 @@ def equal(one: Any, other: Any) -> bool:
 def known_disk() -> Iterator[None]:
     """Disks are not measured: it takes longer than everything else here."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(disk, "sampled_rate", lambda _: 1e9)
+        patch.setattr(rates, "sampled_rate", lambda _: 1e9)
         yield
 
 

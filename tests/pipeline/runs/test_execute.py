@@ -20,7 +20,7 @@ from bucketflow.pipeline.machine.resources import Resources
 from bucketflow.pipeline.models.query import Query
 from bucketflow.pipeline.options import Options
 from bucketflow.pipeline.plans.plan import Plan
-from bucketflow.pipeline.plans.planning_policy import PlanningPolicy
+from bucketflow.pipeline.plans.problem import PlanningPolicy
 from bucketflow.pipeline.plans.worker_parts import in_parts, slices_per_task
 from bucketflow.pipeline.preprocessing.preprocess import reduce_model
 from bucketflow.pipeline.preprocessing.preprocessing_policy import PreprocessingPolicy

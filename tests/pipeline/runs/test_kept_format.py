@@ -18,7 +18,7 @@ from click.testing import CliRunner
 import bucketflow
 from bucketflow.pipeline.answering import run_folder as answering_folder
 from bucketflow.pipeline.cli.main import main
-from bucketflow.pipeline.machine import disk
+from bucketflow.pipeline.machine import rates
 from bucketflow.storage import ledger, run_folder
 from bucketflow.storage.ledger import to_line
 from bucketflow.storage.run_folder import JobDir
@@ -55,7 +55,7 @@ def half_done(name: str, run: Path) -> None:
 
 def write_all() -> None:
     """Write runs of every kind, half done."""
-    disk.sampled_rate = lambda _: 1e9  # type: ignore[attr-defined]
+    rates.sampled_rate = lambda _: 1e9  # type: ignore[attr-defined]
     with TemporaryDirectory() as folder, tarfile.open(STORED, "w:xz") as packed:
         for name in RUNS:
             half_done(name, Path(folder) / name)
@@ -70,7 +70,7 @@ def write_all() -> None:
 def test_runs_that_an_earlier_version_left_are_finished(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(disk, "sampled_rate", lambda _: 1e9)
+    monkeypatch.setattr(rates, "sampled_rate", lambda _: 1e9)
     with tarfile.open(STORED) as packed:
         packed.extraction_filter = getattr(tarfile, "data_filter", None)  # not in the first releases of Python 3.11
         packed.extractall(tmp_path)

@@ -25,7 +25,7 @@ from click.testing import CliRunner
 
 import bucketflow
 from bucketflow.pipeline.cli.main import main
-from bucketflow.pipeline.machine import disk
+from bucketflow.pipeline.machine import rates
 from bucketflow.storage import ledger, locks
 from bucketflow.storage.object_store import ObjectPath
 from tests.killing import stopped
@@ -50,7 +50,7 @@ RUNS: dict[str, tuple[str, str, tuple[int, int, int], str, int]] = {
 @pytest.fixture(autouse=True)
 def known_rate(monkeypatch: pytest.MonkeyPatch) -> None:
     """Plans do not depend on how fast the server is."""
-    monkeypatch.setattr(disk, "sampled_store_rate", lambda _: 1e8)
+    monkeypatch.setattr(rates, "sampled_store_rate", lambda _: 1e8)
 
 
 def question(name: str) -> tuple[bucketflow.Model, Callable[..., Any]]:

@@ -24,7 +24,7 @@ from bucketflow.cluster.connect import local_client
 from bucketflow.cluster.pool import SerialPool
 from bucketflow.pipeline.answering import placement
 from bucketflow.pipeline.budget.budget_policy import BudgetPolicy
-from bucketflow.pipeline.machine import disk, resources
+from bucketflow.pipeline.machine import rates, resources
 from bucketflow.pipeline.runs import dense_boxes
 from bucketflow.storage import ledger
 from bucketflow.tasks.boxes import box
@@ -223,7 +223,7 @@ def test_tables_are_deleted_when_nothing_needs_them(tmp_path: Path) -> None:
 
 def test_disk_budget_is_refused_with_both_numbers() -> None:
     model = grid(7, 7, 4, "markov")
-    with pytest.raises(bucketflow.BudgetError, match=r"need .* of disk, allowed 10 kB"):
+    with pytest.raises(bucketflow.BudgetError, match=r"need .* of rates, allowed 10 kB"):
         bucketflow.solve(model, "partition", fit="spill", memory=budget(model, "partition", 4), disk=10_000)
 
 
@@ -231,7 +231,7 @@ def test_tables_on_disk_are_planned_within_what_is_free(monkeypatch: pytest.Monk
     monkeypatch.setattr(resources, "free_bytes", lambda _: 10_000)
     model = grid(7, 7, 4, "markov")
     memory = budget(model, "partition", 4)
-    with pytest.raises(bucketflow.BudgetError, match=r"need .* of disk, allowed 10 kB"):
+    with pytest.raises(bucketflow.BudgetError, match=r"need .* of rates, allowed 10 kB"):
         bucketflow.plan(model, "partition", fit="spill", memory=memory)
     spilled = bucketflow.plan(model, "partition", fit="spill", memory=memory, disk="1GB")
     assert spilled is not None
@@ -399,7 +399,7 @@ def test_a_disk_that_cannot_be_measured_has_a_rate(monkeypatch: pytest.MonkeyPat
         raise OSError(28, "no space left on device")
 
     monkeypatch.setattr("tempfile.TemporaryFile", full)
-    assert disk.measured_disk_rate(None) > 0
+    assert rates.measured_disk_rate(None) > 0
 
 
 def test_another_run_is_refused(tmp_path: Path) -> None:

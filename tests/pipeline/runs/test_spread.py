@@ -18,8 +18,7 @@ from bucketflow.pipeline.answering import placement, running
 from bucketflow.pipeline.compiled.compiled import compile_model
 from bucketflow.pipeline.models.model import Function
 from bucketflow.pipeline.plans.plan import Plan
-from bucketflow.pipeline.plans.planning_policy import PlanningPolicy
-from bucketflow.pipeline.plans.problem import Problem
+from bucketflow.pipeline.plans.problem import PlanningPolicy, Problem
 from bucketflow.pipeline.plans.worker_parts import both_ways_in_parts
 from bucketflow.pipeline.preprocessing.preprocess import Network
 from bucketflow.pipeline.queries.arithmetic import ScaledPartition

@@ -13,8 +13,7 @@ from click.testing import CliRunner
 
 import bucketflow
 from bucketflow.pipeline.cli.main import main
-from bucketflow.pipeline.plans.plan import Plan, empty_plan
-from bucketflow.pipeline.plans.repricing import with_rates
+from bucketflow.pipeline.plans.plan import Plan, empty_plan, with_rates
 from bucketflow.pipeline.simulation.simulate import SimulatedRun, simulated_run
 from bucketflow.pipeline.simulation.simulated_cluster import SimulatedCluster, SimulatedTask
 from bucketflow.pipeline.simulation.simulated_tasks import divided_for, simulated_tasks
