@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from bucketflow.tasks.gpu.tiling.device_limits import NOMINAL
+from bucketflow.tasks.gpu.tiling.tiling_policy import NOMINAL
 
 ROOT = Path(__file__).parents[1]
 ROOMS = {
@@ -245,7 +245,7 @@ def test_processors_of_a_device_stand_in_one_place() -> None:
         for path in [*modules(), *sorted((ROOT / "tests" / "bench").rglob("*.py"))]
         if str(NOMINAL.processors) in path.read_text()
         for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.Constant) and node.value == NOMINAL.processors and path.name != "device_limits.py"
+        if isinstance(node, ast.Constant) and node.value == NOMINAL.processors and path.name != "tiling_policy.py"
     ]
     assert wrong == []
 

@@ -131,7 +131,7 @@ def pool_for(plan: Plan | None, resources: Resources, model: str = "") -> Abstra
     there = resources.gpu_count > 0
     at_a_time = 1
     if there and plan.rows_stored:
-        from ...tasks.boxes.box_policy import BoxPolicy
+        from ...tasks.steps.policy import BoxPolicy
 
         at_a_time = BoxPolicy.current().device_boxes
     if there and plan.spill is not None:

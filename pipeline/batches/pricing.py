@@ -21,7 +21,7 @@ from ..answering.question import Question, question_of, split_evidence
 from ..answering.run_folder import run_folder
 from ..answering.running import keep_plan
 from ..circuits.circuit_model import one_case
-from ..compiled.case_prices import alone_seconds
+from ..compiled.case_program import alone_seconds
 from ..compiled.compiled import Compiled
 from ..errors import BucketflowError, BudgetError
 from ..local_paths import folder_path

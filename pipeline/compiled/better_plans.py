@@ -22,7 +22,7 @@ from ..orders.two_way_search import tree_for_both_ways
 from ..plans.plan import Plan
 from ..plans.planner import Planner
 from ..trees.costs import Rates, steps_cost
-from .compiled_policy import CompiledPolicy
+from .case_program import CompiledPolicy
 
 # again whenever the total has grown by this factor, until a search took this long. On large networks, the better
 # trees are 2 to 3 times faster.

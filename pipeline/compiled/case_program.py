@@ -1,8 +1,12 @@
-"""Batches of evidence, in blocks of cases.
+"""Batches of evidence, in blocks of cases: how a block is answered, and the predicted seconds.
 
 Cases that observe states are answered one after the other, each over the cells that agree with it. Where they have
 likelihoods, and where loops are not compiled, one pair of sweeps answers a block of cases, which are the last axis of
 every table that they change.
+
+Together, cases share the fixed cost of each step, which is Python's. In return, every step that some case changes is
+computed for every case, and no step is a product of matrices. One by one, a case computes only the messages that differ
+from the messages of the case before it.
 """
 
 from __future__ import annotations
@@ -18,19 +22,93 @@ from numpy.typing import NDArray
 
 from ...tasks.steps.caches import Remembered
 from ...tasks.steps.lowering import lower
+from ...tasks.steps.number_limits import ordered_sum
+from ...tasks.steps.policy import Policy
 from ...tasks.steps.semiring import SUM_PRODUCT
 from ...tasks.steps.step import Step
 from ...tasks.sweeps.case_batches import CaseProduct, CaseTable, for_all_cases, log_totals, posteriors
 from ...tasks.sweeps.scaled import LOWEST, Scaled
 from ...tasks.sweeps.sweep import freed_tables, sweep
+from ..models.cases import Cases
 from ..models.findings import case_likelihoods
+from ..orders.effort import BOTH_WAYS_STEP_SECONDS
 from ..plans.plan import Plan
+from ..trees.costs import Rates, lowered_work, step_seconds
 from ..trees.memory import Sizing, sweep_peak
 from ..trees.tree import Target
-from .compiled_policy import CompiledPolicy
 
 if TYPE_CHECKING:
     from ...tasks.sweeps.observed_cases import ObservedCases
+
+
+@dataclass(frozen=True)
+class CompiledPolicy(Policy):
+    """Numbers of compiled models; numbers of devices are measured with ``tests/bench/gpu_marginals.py``.
+
+    Parameters
+    ----------
+    block_cells : int
+        Approximate cells that a block of cases sweeps. Fewer cells do not hide the fixed cost of a step, and more cells
+        leave the cache.
+    observing_cells : int
+        Cells of a batch over the compiled tree from which cases with observed states get separate trees. The loop for
+        separate trees takes some seconds to compile, once.
+    observed_saving : int
+        Minimum ratio of cells between the compiled tree and a case's separate tree, whose cells are visited by several
+        passes. Cases with a smaller ratio are answered over the compiled tree.
+    least_observed_cells : int
+        Cells that the separate tree of a case may always have.
+    observed_variables : int
+        Maximum variables of a model whose cases have separate trees. The time of finding an order is quadratic in them.
+    device_bytes : int
+        Maximum bytes of the tables of a group of cases on a device.
+    device_block_seconds : float
+        Minimum seconds of a block, because it is sent to a worker and its answers are sent back.
+    device_factors_per_second : float
+        Factors that a device multiplies in a second.
+    answer_bytes : int
+        Maximum bytes of the answers of a block. The answers of several blocks for each device are in memory together.
+    device_start_seconds : float
+        Approximate seconds until a further device is ready for its first cases. With a lower number, short batches
+        start devices that take longer than they save.
+    device_reading_seconds : float
+        Python's seconds for the answer of one variable in a block. Devices share the interpreter, so they do not save
+        this time.
+    joint_states : int
+        Maximum states of a joint that was not requested when the model was compiled.
+    loading_seconds : float
+        Seconds of computing after which compiled loops are loaded for small models too.
+    searching_seconds : float
+        Predicted total seconds of propagations after which a background search for a better tree begins. It takes as
+        long.
+    longest_search_seconds : float
+        Maximum seconds of a background search. Searches repeat, each longer than the last, until a search takes this
+        long. On large networks, the better trees are 2 to 3 times faster.
+    least_saved : float
+        Minimum fraction of a propagation that a new plan must save to replace the old plan.
+    afresh_seconds : float
+        Seconds of a question without a compiled model, in addition to its propagation: evidence, reduction and plan of
+        a network of about ten variables.
+    """
+
+    block_cells: int = 1 << 25
+    observing_cells: int = 1 << 30
+    observed_saving: int = 8
+    least_observed_cells: int = 1 << 16
+    observed_variables: int = 4096
+    device_bytes: int = 8 << 30
+    device_block_seconds: float = 0.02
+    device_factors_per_second: float = 5e11
+    answer_bytes: int = 1 << 27
+    device_start_seconds: float = 0.5
+    device_reading_seconds: float = 8e-6
+    joint_states: int = 1 << 20
+    loading_seconds: float = 0.5
+    searching_seconds: float = 0.5
+    longest_search_seconds: float = 3.0
+    least_saved: float = 0.05
+    afresh_seconds: float = 0.01
+
 
 # Most cases of a block.
 _BLOCK_CASES: Final = 8192
@@ -290,3 +368,68 @@ def _with_cases(step: Step, varying: Collection[int], axis: int, sizes: Mapping[
     axes = (*step.axes, axis)
     lowered = lower(input_axes, axes, sizes, SUM_PRODUCT.dtype, SUM_PRODUCT)
     return Step(step.node, step.inputs, input_axes, axes, lowered)
+
+
+def together_seconds(steps: Sequence[Step], cases: int, size: int, threads: int) -> float:
+    """Predict the seconds of some cases in blocks of ``size`` cases, in ``threads`` threads.
+
+    The tables of every block are new memory.
+    """
+    rates = replace(Rates(), step_seconds=0.0)
+    seconds = 0.0
+    for step in steps:
+        work = lowered_work(step.lowered)
+        block = work._replace(cells=cases * work.cells, moved_cells=cases * work.moved_cells, matrix=False)
+        seconds += step_seconds(block, rates, SUM_PRODUCT.itemsize)
+        seconds += cases * work.out_cells * SUM_PRODUCT.itemsize / rates.fresh_bytes_per_second
+    blocks = math.ceil(cases / size)
+    return seconds / threads + math.ceil(blocks / threads) * len(steps) * Rates().step_seconds
+
+
+def alone_seconds(
+    steps: Sequence[Step], cases: Cases, leaves: dict[int, int], answers: int, compiled: bool, threads: int
+) -> float:
+    """Predict the seconds of some cases one after the other.
+
+    Parameters
+    ----------
+    steps : sequence of Step
+        The steps that a case can change and that an answer needs.
+    cases : Cases
+    leaves : dict of int to int
+        For each observed variable of the tree, the leaf that contains its findings.
+    answers : int
+        Number of tables that are read for each case. Without compiled loops, reading takes as long as a step.
+    compiled : bool
+        Whether compiled loops run the steps.
+    threads : int
+    """
+    rates = replace(Rates(), step_seconds=0.0)
+    priced = {step.node: step_seconds(lowered_work(step.lowered), rates, SUM_PRODUCT.itemsize) for step in steps}
+    some = [
+        ordered_sum(priced[node] / threads + BOTH_WAYS_STEP_SECONDS for node in changed)
+        for changed in (_changed(steps, each) for each in _sampled_changes(cases, leaves))
+    ]
+    reading = 0.0 if compiled else answers * BOTH_WAYS_STEP_SECONDS
+    return cases.count * (ordered_sum(some) / max(len(some), 1) + reading)
+
+
+def _changed(steps: Sequence[Step], leaves: Collection[int]) -> list[int]:
+    """Return the tables that change if some leaves change."""
+    changed = set(leaves)
+    found = []
+    for step in steps:
+        if not changed.isdisjoint(step.inputs):
+            changed.add(step.node)
+            found.append(step.node)
+    return found
+
+
+def _sampled_changes(cases: Cases, leaves: dict[int, int]) -> Iterator[set[int]]:
+    """Yield the leaves in which a case differs from the case before it, for a sample of evenly spaced cases."""
+    columns = {v: column for v, column in cases.columns.items() if v in leaves}
+    if cases.count == 1:
+        yield {*leaves.values()}
+        return
+    for k in np.unique(np.linspace(1, cases.count - 1, cases.count.bit_length(), dtype=int)):
+        yield {leaves[v] for v, column in columns.items() if not np.array_equal(column[k], column[k - 1])}

@@ -31,12 +31,13 @@ from ..results.posteriors import CaseMarginals, adjacent, unanswered
 from ..runs.pools import DaskPools, serial_pool
 from ..trees.costs import Rates
 from ..trees.tree import Target
-from .case_prices import alone_seconds, together_seconds
 from .case_program import (
     OBSERVED_BLOCK_CASES,
     BatchProgram,
     BlockAnswer,
+    CompiledPolicy,
     Observation,
+    alone_seconds,
     batch_program,
     block_size,
     cases_of_block,
@@ -44,9 +45,9 @@ from .case_program import (
     ranges,
     run_block,
     split_steps_of_cases,
+    together_seconds,
     useful_cells,
 )
-from .compiled_policy import CompiledPolicy
 from .state import CompiledState
 
 Array = NDArray[Any]

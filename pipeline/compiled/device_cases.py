@@ -35,8 +35,7 @@ from ..queries.beliefs import Beliefs
 from ..runs.device_slices import check_case
 from ..runs.pools import DaskPools
 from ..trees.tree import Target
-from .case_program import BlockAnswer, ranges
-from .compiled_policy import CompiledPolicy
+from .case_program import BlockAnswer, CompiledPolicy, ranges
 
 # Cases at once on a device: enough for every step to fill it, and few enough that their tables are soon allocated.
 _DEVICE_CASES: Final = 1 << 14

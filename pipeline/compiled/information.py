@@ -20,8 +20,8 @@ from ..errors import BudgetError, ModelError
 from ..models.cases import Cases
 from ..results.labeled_array import LabeledArray, labelled
 from ..results.posteriors import CaseMarginals
+from .case_program import CompiledPolicy
 from .case_run import answered_cases
-from .compiled_policy import CompiledPolicy
 from .state import CompiledState, one_at_a_time
 
 # Measures of information between distributions, in bits (Shannon 1948; Cover and Thomas 2006, chapter 2).

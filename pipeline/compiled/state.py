@@ -45,7 +45,7 @@ from ..queries.expansion import dressed, expanded, loose_log
 from ..results.posteriors import Marginals
 from ..trees.tree import Target
 from .better_plans import BetterPlans, propagation_seconds, searches_of
-from .compiled_policy import CompiledPolicy
+from .case_program import CompiledPolicy
 from .structure import JointPaths, Skeleton, check_memory, far_pairs_fit, fresh_plan, fresh_question, paths_of
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ...tasks.gpu.messages.layout import MOST_CELLS, MessageLayout, Operation, layout_of
 from ...tasks.gpu.messages.propagation import ANSWER_CELLS, MessageProgram
 from ...tasks.gpu.messages.records import MessageRecords, described, least_exponents
-from ...tasks.gpu.tiling.device_limits import NOMINAL
+from ...tasks.gpu.tiling.tiling_policy import NOMINAL
 from ...tasks.steps.axes import fuse
 from ...tasks.steps.caches import Remembered
 from ...tasks.steps.semiring import Law, Semiring

@@ -24,7 +24,6 @@ from ...storage import ledger
 from ...storage.files import free_bytes
 from ...storage.spec import ChunkLostError, Receipt, TableSpec
 from ...tasks.boxes.box import new_receipt
-from ...tasks.boxes.box_policy import MOST_CUTS, BoxPolicy
 from ...tasks.boxes.row_box import (
     Path,
     RowBoxes,
@@ -44,6 +43,7 @@ from ...tasks.rows.memory_account import MemoryAccount, RowsNoRoomError
 from ...tasks.rows.ordering import Ranges, inside
 from ...tasks.rows.relation import Relation
 from ...tasks.steps.number_limits import ordered_sum
+from ...tasks.steps.policy import MOST_CUTS, BoxPolicy
 from ...tasks.steps.step import Step
 from ..errors import BudgetError, format_bytes
 from ..plans.row_bounds import MOST_BOXES

@@ -21,7 +21,6 @@ from ...cluster.dask_pool import DaskPool
 from ...cluster.pool import SerialPool, TaskLabel
 from ...storage.files import free_bytes
 from ...storage.spec import Receipt
-from ...tasks.boxes.box_policy import INPUT_PART, BoxPolicy
 from ...tasks.boxes.row_box import RowBoxes, RowsAlgebra, read_table, stored_run
 from ...tasks.boxes.sorted_runs import RowRun
 from ...tasks.boxes.stores import ChunkFiles, chunk_store
@@ -30,7 +29,7 @@ from ...tasks.rows.memory_account import MemoryAccount, RowsNoRoomError, possibl
 from ...tasks.rows.ordering import Ranges
 from ...tasks.rows.relation import Relation
 from ...tasks.steps.number_limits import CELL_BYTES
-from ...tasks.steps.policy import RowPolicy
+from ...tasks.steps.policy import INPUT_PART, BoxPolicy, RowPolicy
 from ...tasks.steps.semiring import LOG_SUM
 from ...tasks.steps.step import Step
 from ...tasks.sweeps.program import Program

@@ -22,10 +22,10 @@ from ...storage.spec import Receipt, TableSpec
 from ..gpu import arrays
 from ..gpu.memory import DeviceMemoryError, is_short, own_stream
 from ..steps.light_dataclass import dataclass
+from ..steps.policy import BoxPolicy
 from ..steps.step import Step, make_step
 from ..sweeps.program import Program
 from ..sweeps.sweep import Spent, timed_steps
-from .box_policy import BoxPolicy
 from .codecs import Codec, packed_roots
 from .stores import Chunk, ChunkFiles, Store, box_shape, place
 

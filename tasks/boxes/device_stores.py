@@ -26,7 +26,7 @@ from ..gpu.arrays import is_device
 from ..gpu.kernels import cupy
 from ..gpu.memory import Pinned, copy_there, to_device, to_host
 from ..steps.light_dataclass import dataclass
-from .box_policy import BoxPolicy
+from ..steps.policy import BoxPolicy
 from .stores import Chunk, ChunkFiles, Key, Loaded, ProcessStore, Written, place, within
 
 Array = NDArray[Any]

@@ -28,11 +28,11 @@ from ..rows.ordering import Ranges, concatenated, forget_layouts, part_of, put_b
 from ..rows.relation import Relation, Table, empty
 from ..steps.caches import REMEMBERED, Memo
 from ..steps.light_dataclass import dataclass
+from ..steps.policy import INPUT_PART, MOST_CHUNK_BYTES, BoxPolicy
 from ..steps.semiring import LOG_SUM, Semiring
 from ..steps.step import Step, make_step
 from ..sweeps.sweep import Algebra
 from .box import new_receipt
-from .box_policy import INPUT_PART, MOST_CHUNK_BYTES, BoxPolicy
 from .device_stores import BufferedFiles
 from .sorted_runs import RowRun, blocks_of, keys_name, values_name
 from .stores import ChunkFiles, Key, Store

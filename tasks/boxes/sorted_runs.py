@@ -25,10 +25,10 @@ from ..rows.ordering import KeysWithin, Ranges, chosen_rows, concatenated, next_
 from ..rows.relation import Dense, Relation, from_dense
 from ..rows.row_backend import backend_of
 from ..steps.light_dataclass import dataclass
+from ..steps.policy import BoxPolicy
 from ..steps.semiring import Semiring
 from ..steps.streaming import BLOCK_CELLS
 from .box import new_receipt
-from .box_policy import BoxPolicy
 from .device_stores import BufferedFiles
 from .stores import ChunkFiles, Key, Store
 

@@ -37,7 +37,7 @@ from ...storage.tables import create_table, delete_table, stored_table
 from ..gpu.arrays import on_host
 from ..steps.light_dataclass import dataclass
 from ..steps.number_limits import LARGEST_INT32
-from .box_policy import MOST_CHUNK_BYTES
+from ..steps.policy import MOST_CHUNK_BYTES
 
 Array = NDArray[Any]
 Chunk = tuple[int, ...]

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from ..steps.views import TableSlice, slice_of
 from . import arrays
 from .kernels import ALIGNED, Kernel, cupy, kernel, processors
-from .tiling.device_limits import NOMINAL
 from .tiling.streams import AXES, THREADS
+from .tiling.tiling_policy import NOMINAL
 
 # Maximum blocks per multiprocessor; the copy is the same for any number.
 _GATHER_BLOCKS: Final = 16

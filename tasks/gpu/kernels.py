@@ -63,7 +63,7 @@ def _processors(device: int) -> int:
 def block_shared_bytes() -> int:
     """Return the shared memory that a block may request on the present device: nominal before CuPy is loaded."""
     if "cupy" not in sys.modules:
-        from .tiling.device_limits import NOMINAL
+        from .tiling.tiling_policy import NOMINAL
 
         return NOMINAL.processor_shared_bytes - (1 << 10)  # the driver keeps 1 KiB for each block
     return _block_shared_bytes(cupy().cuda.Device().id)

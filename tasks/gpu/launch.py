@@ -31,7 +31,6 @@ from .stream_launch import bound_of, fill_axes, reorder_launch, rows_launch, str
 from .tiling.brick_cells import MAX_ROWS, SHARED_BYTES
 from .tiling.brick_layout import MAX_COPIES, MAX_OUTER, MAX_PLACES, TABLES_BYTES, Brick, residents
 from .tiling.buckets import ALL_JOIN_AXES, AXES, ENTRIES, GROUPS, JOINS, TABLES, Bucket
-from .tiling.device_limits import NOMINAL
 from .tiling.device_lowering import device_step
 from .tiling.pass_axes import row_major
 from .tiling.passes import (
@@ -56,6 +55,7 @@ from .tiling.product_tiles import (
 )
 from .tiling.streams import AXES as STREAM_AXES
 from .tiling.streams import THREADS, VECTOR_BYTES, Axis
+from .tiling.tiling_policy import NOMINAL
 
 # Rows, columns and depth from which cuBLAS pays.
 _CUBLAS_LEAST_CELLS: Final = 64

@@ -10,9 +10,9 @@ from typing import Any, Final
 import numpy as np
 
 from ..gpu.kernels import Kernel, cupy, kernel, processors
-from ..gpu.placement import POOL_BYTES
-from ..gpu.tiling.device_limits import NOMINAL
+from ..gpu.recorded import POOL_BYTES
 from ..gpu.tiling.streams import THREADS
+from ..gpu.tiling.tiling_policy import NOMINAL
 from ..steps.caches import Memo
 from ..steps.number_limits import FAR_INTEGER
 from ..steps.semiring import Semiring

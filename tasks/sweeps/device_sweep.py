@@ -22,8 +22,7 @@ from ..gpu.device_policy import DevicePolicy
 from ..gpu.gather import FETCHED_BYTES, gather_kernel, pinned
 from ..gpu.kernels import Kernel, compile_together, cupy
 from ..gpu.memory import portable_errors, to_host
-from ..gpu.placement import DeviceBlock, room_for
-from ..gpu.recorded import RecordedSweep
+from ..gpu.recorded import DeviceBlock, RecordedSweep, room_for
 from ..gpu.small_steps import SmallSteps, small_kernel, takes
 from ..steps.caches import Remembered
 from ..steps.light_dataclass import dataclass

@@ -39,7 +39,6 @@ from bucketflow.cluster.pool import Call, DeviceThreads, Node, SerialPool, Threa
 from bucketflow.pipeline.models.function import Function
 from bucketflow.pipeline.runs.pools import open_tables
 from bucketflow.pipeline.runs.row_devices import DeviceTeam
-from bucketflow.tasks.boxes.box_policy import BoxPolicy
 from bucketflow.tasks.boxes.device_stores import BufferedFiles
 from bucketflow.tasks.boxes.row_box import RowBoxes, chunk_bytes, known_run, row_box_phases, run_row_box
 from bucketflow.tasks.boxes.sorted_runs import RowRun
@@ -50,6 +49,7 @@ from bucketflow.tasks.rows.keys import Keys
 from bucketflow.tasks.rows.memory_account import MemoryAccount, RowsNoRoomError
 from bucketflow.tasks.rows.ordering import Ranges, concatenated
 from bucketflow.tasks.rows.relation import Dense, Relation
+from bucketflow.tasks.steps.policy import BoxPolicy
 from bucketflow.tasks.steps.semiring import min_plus
 from bucketflow.tasks.steps.step import Step, make_step
 from bucketflow.tasks.sweeps.sweep import Plain

@@ -13,7 +13,7 @@ from bucketflow.cluster.connect import ClusterError
 from bucketflow.cluster.gpus import count_gpus, gpu_client
 from bucketflow.pipeline.answering import placement
 from bucketflow.pipeline.cli.main import main
-from bucketflow.pipeline.compiled.compiled_policy import CompiledPolicy
+from bucketflow.pipeline.compiled.case_program import CompiledPolicy
 from bucketflow.pipeline.examples import example_path
 from bucketflow.pipeline.models.model import Function, Model
 from bucketflow.pipeline.plans import worker_parts

@@ -18,7 +18,7 @@ from bucketflow.cluster import gpus as module
 from bucketflow.pipeline.answering import placement
 from bucketflow.pipeline.compiled import device_cases
 from bucketflow.pipeline.compiled import device_cases as gpu_marginals
-from bucketflow.pipeline.compiled.compiled_policy import CompiledPolicy
+from bucketflow.pipeline.compiled.case_program import CompiledPolicy
 from bucketflow.pipeline.machine import device as device_rates
 from bucketflow.pipeline.machine.resources import Resources
 from bucketflow.pipeline.models.cases import Cases

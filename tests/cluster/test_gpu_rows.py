@@ -13,9 +13,8 @@ import bucketflow
 from bucketflow.cluster import gpus as module
 from bucketflow.pipeline.answering import placement
 from bucketflow.pipeline.budget.budget_policy import BudgetPolicy
-from bucketflow.tasks.boxes.box_policy import BoxPolicy
 from bucketflow.tasks.rows.host import HostRows
-from bucketflow.tasks.steps.policy import RowPolicy
+from bucketflow.tasks.steps.policy import BoxPolicy, RowPolicy
 from tests.cluster.test_gpu_workers import FREE, cluster, pretended_device
 from tests.device_stand_in import StandInRows, device
 from tests.pipeline.runs.sparse import ring

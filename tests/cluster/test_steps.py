@@ -33,8 +33,7 @@ from bucketflow.pipeline.cli.main import main
 from bucketflow.pipeline.runs import row_sweep
 from bucketflow.pipeline.runs.slices import SlicePolicy
 from bucketflow.tasks.boxes import row_box
-from bucketflow.tasks.boxes.box_policy import BoxPolicy
-from bucketflow.tasks.steps.policy import RowPolicy
+from bucketflow.tasks.steps.policy import BoxPolicy, RowPolicy
 from tests.models import grid
 from tests.pipeline.runs.sparse import ring
 

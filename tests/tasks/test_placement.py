@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from bucketflow.tasks.gpu import arrays
 from bucketflow.tasks.gpu.device_policy import DevicePolicy
-from bucketflow.tasks.gpu.placement import Request, placed, room_for
+from bucketflow.tasks.gpu.recorded import Request, placed, room_for
 from bucketflow.tasks.steps.step import Step
 from bucketflow.tasks.sweeps.sweep import freed_tables
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from bucketflow.tasks.gpu import launch, recorded
 from bucketflow.tasks.gpu.arrays import PACKED, Packing, upload
 from bucketflow.tasks.gpu.device_policy import DevicePolicy
-from bucketflow.tasks.gpu.placement import Request, placed_in_turn
+from bucketflow.tasks.gpu.recorded import Request, placed_in_turn
 from bucketflow.tasks.steps.semiring import Semiring, min_plus, mod_sum_product
 from bucketflow.tasks.steps.step import make_step
 from bucketflow.tasks.sweeps import device_sweep

@@ -11,7 +11,7 @@ from typing import Final
 
 from ...steps.axes import Axes
 from ...steps.number_limits import LARGEST_INT32, ordered_sum
-from ..tiling.device_limits import NOMINAL
+from ..tiling.tiling_policy import NOMINAL
 from .tiles import LINE_CELLS, NO_GROUP, CaseGroup, Tiles, busy_seconds, cells_of, message_tiles, tiles_with_lanes
 
 # Items that each block should have where there is enough work.

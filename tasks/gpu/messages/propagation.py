@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from ...steps.light_dataclass import dataclass
 from ...steps.semiring import Law
 from ..kernels import Kernel, cupy, kernel, processors
-from ..tiling.device_limits import NOMINAL
+from ..tiling.tiling_policy import NOMINAL
 from .records import MessageRecords
 from .tiles import THREADS
 

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from ...steps.axes import Axes
 from ...steps.number_limits import ordered_sum
-from ..tiling.device_limits import NOMINAL
 from ..tiling.streams import Axis
+from ..tiling.tiling_policy import NOMINAL
 
 # Messages of less work are cut for threads of one block, larger ones for many items.
 _MESSAGE_SMALL_CELLS: Final = 4096

@@ -12,10 +12,9 @@ from functools import cache
 from typing import Final
 
 from ...steps.light_dataclass import dataclass
-from .device_limits import NOMINAL
 from .pass_axes import MAX_INPUTS
 from .streams import THREADS, VECTOR_BYTES, Axis, divisor
-from .tiling_policy import FAR_BYTES
+from .tiling_policy import FAR_BYTES, NOMINAL
 
 # Cells of an input from which it counts when a brick is chosen.
 _BRICK_COUNTED_CELLS: Final = 1 << 12

@@ -21,7 +21,6 @@ from .brick_cells import BrickShape, Parts, count
 from .brick_layout import Brick, kind, lay_out, taken_cells, with_partial
 from .brick_shapes import brick_shapes
 from .buckets import joint
-from .device_limits import NOMINAL
 from .pass_axes import (
     MAX_INPUTS,
     Group,
@@ -33,7 +32,7 @@ from .pass_axes import (
 )
 from .pass_prices import brick_seconds, ragged, resident
 from .streams import Axis
-from .tiling_policy import BRICK_JOIN_LOADS, LAUNCH_SECONDS
+from .tiling_policy import BRICK_JOIN_LOADS, LAUNCH_SECONDS, NOMINAL
 
 # Inputs whose join has more cells are not joined before bricks read them.
 _BRICK_JOIN_MOST_CELLS: Final = 1 << 28

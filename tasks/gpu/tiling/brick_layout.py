@@ -9,9 +9,8 @@ from typing import Final
 
 from ...steps.light_dataclass import dataclass
 from .brick_cells import MAX_STATES, MAX_THREADS, SHARED_BYTES, BrickAxis, BrickShape, Parts, count, lanes
-from .device_limits import NOMINAL
 from .streams import VECTOR_BYTES, Axis, divisor
-from .tiling_policy import TilingPolicy
+from .tiling_policy import NOMINAL, TilingPolicy
 
 # Bytes that are copied into shared memory at once from which a vector of neighbours is not stored one by one.
 BRICK_WORD_BYTES: Final = NOMINAL.bank_row_bytes // NOMINAL.warp

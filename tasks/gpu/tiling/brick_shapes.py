@@ -19,9 +19,8 @@ from .brick_cells import (
     lanes,
     least_factor,
 )
-from .device_limits import NOMINAL
 from .streams import VECTOR_BYTES, Axis
-from .tiling_policy import TilingPolicy
+from .tiling_policy import NOMINAL, TilingPolicy
 
 # Neighbours in the output from which no other columns are tried.
 _BRICK_USUAL_COLUMNS: Final = 4

@@ -11,10 +11,9 @@ from ...steps.axes import Sizes
 from ...steps.light_dataclass import dataclass
 from ...steps.number_limits import LARGEST_INT32
 from ...steps.row_order import SMALL_SHARE
-from .device_limits import NOMINAL
 from .pass_axes import Group, axis_masks, fused, merge_smallest, row_major
 from .streams import LINE_CELLS, THREADS, VECTOR_BYTES, Axis, divisor
-from .tiling_policy import TilingPolicy
+from .tiling_policy import NOMINAL, TilingPolicy
 
 # Most values of a vector along eliminated states.
 _BUCKET_MOST_LANES: Final = 4

@@ -21,7 +21,6 @@ from ...steps.light_dataclass import dataclass
 from ...steps.lowering import Lowered
 from ...steps.products import Product, as_product
 from ...steps.semiring import Semiring
-from .device_limits import NOMINAL
 from .pass_axes import as_axes, axis_masks, fused, ordered, row_major
 from .pass_builder import PassBuilder
 from .pass_prices import pass_seconds, passes_seconds
@@ -29,7 +28,7 @@ from .passes import DeviceStep, ProductPass, ReorderPass, device_step_of
 from .product_tiles import least_product_seconds
 from .reorders import Reorder, reorder_tiles
 from .streams import Axis, divisor
-from .tiling_policy import TilingPolicy
+from .tiling_policy import NOMINAL, TilingPolicy
 
 # Rows, columns and depth from which a matrix-like step is computed as a product in tiles.
 _PRODUCT_LEAST_SIZES: Final = (16, 16, 12)

@@ -13,9 +13,8 @@ from typing import Final
 
 from ...steps.axes import Axes, Sizes
 from ...steps.row_order import SMALL_SHARE
-from .device_limits import NOMINAL
 from .streams import Axis, divisor
-from .tiling_policy import TilingPolicy
+from .tiling_policy import NOMINAL, TilingPolicy
 
 # Joins before a step have at most this many cells, or at most this share of the cells of its largest input.
 _JOIN_CELLS: Final = 1 << 22

@@ -19,11 +19,10 @@ from ...steps.policy import Policy
 from ...steps.semiring import Semiring
 from .brick_cells import lanes
 from .brick_layout import BRICK_WORD_BYTES, Brick, BrickSlice, held_blocks
-from .device_limits import NOMINAL
 from .passes import BrickPass, BucketPass, JoinPass, Pass, ProductPass, ReorderPass, StreamPass
 from .product_tiles import product_seconds
 from .streams import VECTOR_BYTES, Axis, Stream
-from .tiling_policy import FAR_BYTES, LAUNCH_SECONDS
+from .tiling_policy import FAR_BYTES, LAUNCH_SECONDS, NOMINAL
 
 # The minimum time of a launch of joins and of a launch of a bucket, and the time for each cell that it writes.
 # Fitted to 256 launches on one H100, all of which take between two thirds and one and a half times the prediction.

@@ -16,10 +16,10 @@ from typing import Final
 from ...steps.light_dataclass import dataclass
 from ...steps.policy import Policy
 from ...steps.semiring import Semiring
-from .device_limits import NOMINAL
 from .pass_axes import fused
 from .passes import ProductPass
 from .streams import AXES, VECTOR_BYTES, Axis, divisor
+from .tiling_policy import NOMINAL
 
 # Depths of a round of a product, in the order of preference.
 _PRODUCT_DEPTH_STATES: Final = (8, 9, 10, 7, 6, 5)

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from ...steps.light_dataclass import dataclass
-from .device_limits import NOMINAL
 from .pass_axes import fused, row_major
 from .streams import THREADS, VECTOR_BYTES, Axis, divisor
+from .tiling_policy import NOMINAL
 
 MOST_ITEMS: Final = 16
 """Items of a thread in a tile, at most."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from ...steps.light_dataclass import dataclass
-from .device_limits import NOMINAL
+from .tiling_policy import NOMINAL
 
 THREADS: Final = 256
 """Threads of a block; as in ``cuda/*.cu`` but for propagations."""

@@ -14,11 +14,10 @@ from bucketflow import BudgetError, Model, ModelError, best, marginals, sample
 from bucketflow.pipeline.assignments import kept_sweep
 from bucketflow.pipeline.budget.budget_policy import BudgetPolicy
 from bucketflow.pipeline.runs.row_sweep import RowTables
-from bucketflow.tasks.boxes.box_policy import BoxPolicy
 from bucketflow.tasks.gpu.device_policy import DevicePolicy
 from bucketflow.tasks.rows.device_algebra import entries
 from bucketflow.tasks.rows.memory_account import MemoryAccount, RowsNoRoomError, TooMuchWorkError
-from bucketflow.tasks.steps.policy import SweepPolicy
+from bucketflow.tasks.steps.policy import BoxPolicy, SweepPolicy
 from tests.device_stand_in import device
 from tests.exact import Weights, costs
 from tests.models import cost_models, grid, markov_models

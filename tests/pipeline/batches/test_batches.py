@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 import bucketflow
 from bucketflow import Model
 from bucketflow.pipeline.compiled import case_run
-from bucketflow.pipeline.compiled.case_prices import alone_seconds, together_seconds
-from bucketflow.pipeline.compiled.compiled_policy import CompiledPolicy
+from bucketflow.pipeline.compiled.case_program import CompiledPolicy, alone_seconds, together_seconds
 from bucketflow.pipeline.models.cases import Cases
 from bucketflow.pipeline.models.model import Function
 from bucketflow.pipeline.orders.depth_first import sweep_cells

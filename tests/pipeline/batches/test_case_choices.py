@@ -21,7 +21,7 @@ from bucketflow.pipeline.batches.models import BatchPolicy, circuit_of_row, circ
 from bucketflow.pipeline.batches.pricing import Price, PricedRow
 from bucketflow.pipeline.circuits.circuit_model import one_case
 from bucketflow.pipeline.compiled.better_plans import BetterPlans
-from bucketflow.pipeline.compiled.compiled_policy import CompiledPolicy
+from bucketflow.pipeline.compiled.case_program import CompiledPolicy
 from bucketflow.pipeline.models.cases import joined_cases
 from bucketflow.pipeline.options import Options
 from tests.device_stand_in import device

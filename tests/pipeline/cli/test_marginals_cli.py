@@ -16,7 +16,7 @@ import bucketflow
 from bucketflow.cluster.connect import local_client
 from bucketflow.pipeline.answering import placement
 from bucketflow.pipeline.cli.main import main
-from bucketflow.pipeline.compiled.compiled_policy import CompiledPolicy
+from bucketflow.pipeline.compiled.case_program import CompiledPolicy
 from bucketflow.pipeline.examples import example_path
 from bucketflow.pipeline.formats.case_files import case_writer, read_cases
 from bucketflow.pipeline.models.model import Function

@@ -20,7 +20,7 @@ import bucketflow
 from bucketflow import Compiled, Model
 from bucketflow.pipeline.answering.engines.engine import Stop
 from bucketflow.pipeline.compiled.better_plans import FoundPlan, propagation_seconds, searches_of
-from bucketflow.pipeline.compiled.compiled_policy import CompiledPolicy
+from bucketflow.pipeline.compiled.case_program import CompiledPolicy
 from bucketflow.pipeline.compiled.structure import paths_of
 from bucketflow.pipeline.plans.plan import Plan
 from bucketflow.tasks.compiler.code_cache import impatient
@@ -293,7 +293,7 @@ def test_the_process_ends_while_a_search_runs() -> None:
     """The thread is told to end, and nothing is said."""
     code = """
 import time, bucketflow
-from bucketflow.pipeline.compiled.compiled_policy import CompiledPolicy
+from bucketflow.pipeline.compiled.case_program import CompiledPolicy
 model = bucketflow.load("diagnosis")
 with CompiledPolicy.using(searching_seconds=0.0):
     compiled = bucketflow.compile(model)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import bucketflow
 from bucketflow import Compiled, Marginals, Model, ModelError
 from bucketflow.pipeline.compiled import file as compiled_files
-from bucketflow.pipeline.compiled.compiled_policy import CompiledPolicy
+from bucketflow.pipeline.compiled.case_program import CompiledPolicy
 from bucketflow.pipeline.models.model import Function
 from tests.full_disk import files_of_at_most
 from tests.models import bayes_models, markov_models, named_model

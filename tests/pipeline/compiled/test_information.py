@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 import bucketflow
 from bucketflow import BudgetError, Model, ModelError
 from bucketflow.pipeline.cli.main import main
+from bucketflow.pipeline.compiled.case_program import CompiledPolicy
 from bucketflow.pipeline.compiled.case_run import _PosteriorRunner
-from bucketflow.pipeline.compiled.compiled_policy import CompiledPolicy
 from bucketflow.pipeline.errors import InternalError
 from bucketflow.pipeline.models.cases import cases_of
 from tests.exact import Weights

@@ -9,7 +9,7 @@ import pytest
 
 import bucketflow
 from bucketflow import Model
-from bucketflow.pipeline.compiled.compiled_policy import CompiledPolicy
+from bucketflow.pipeline.compiled.case_program import CompiledPolicy
 from bucketflow.pipeline.models.model import Function
 from tests.exact import Weights
 

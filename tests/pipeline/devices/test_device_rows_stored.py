@@ -23,11 +23,10 @@ from bucketflow.pipeline.budget.budget_policy import BudgetPolicy
 from bucketflow.pipeline.runs import row_ledger
 from bucketflow.storage.spec import ChunkLostError, Receipt, TableSpec
 from bucketflow.tasks.boxes import device_stores, row_box
-from bucketflow.tasks.boxes.box_policy import BoxPolicy
 from bucketflow.tasks.boxes.row_box import RowBoxes, row_box_phases, run_row_box, sizes_within
 from bucketflow.tasks.gpu.arrays import is_device
 from bucketflow.tasks.rows.host import HostRows
-from bucketflow.tasks.steps.policy import RowPolicy
+from bucketflow.tasks.steps.policy import BoxPolicy, RowPolicy
 from tests.device_stand_in import RealDevice, StandIn, device, real_device
 from tests.pipeline.devices.test_device_rows import FEW
 from tests.pipeline.runs.sparse import dense_ring, ring, sparse_models

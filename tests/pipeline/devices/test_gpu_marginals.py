@@ -23,7 +23,7 @@ from bucketflow.pipeline.budget.budget_policy import BudgetPolicy
 from bucketflow.pipeline.cli.main import main
 from bucketflow.pipeline.compiled import device_cases
 from bucketflow.pipeline.compiled import device_cases as gpu_marginals
-from bucketflow.pipeline.compiled.compiled_policy import CompiledPolicy
+from bucketflow.pipeline.compiled.case_program import CompiledPolicy
 from bucketflow.pipeline.machine.resources import Resources
 from bucketflow.pipeline.models.model import Function
 from bucketflow.pipeline.options import parse_size

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 import bucketflow
 from bucketflow import Model, ModelError
 from bucketflow.pipeline.cli.main import main
-from bucketflow.pipeline.compiled.compiled_policy import CompiledPolicy
+from bucketflow.pipeline.compiled.case_program import CompiledPolicy
 from bucketflow.pipeline.compiled.expected_counts import expected_counts, with_tables
 from bucketflow.pipeline.learning.fit_folder import rows_of
 

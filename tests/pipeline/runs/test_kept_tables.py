@@ -15,7 +15,7 @@ from click.testing import CliRunner
 import bucketflow
 from bucketflow.pipeline.budget.budget_policy import BudgetPolicy
 from bucketflow.pipeline.cli.main import main
-from bucketflow.tasks.boxes.box_policy import BoxPolicy
+from bucketflow.tasks.steps.policy import BoxPolicy
 from tests.models import grid
 from tests.opening import opened
 from tests.pipeline.runs.test_outofcore import budget

@@ -16,7 +16,6 @@ from bucketflow.pipeline.errors import BudgetError
 from bucketflow.pipeline.runs import row_ledger as row_steps
 from bucketflow.pipeline.runs import row_sweep as row_tables
 from bucketflow.storage import ledger
-from bucketflow.tasks.boxes.box_policy import BoxPolicy
 from bucketflow.tasks.rows import algebra, memory_account
 from bucketflow.tasks.rows.algebra import best_row
 from bucketflow.tasks.rows.joins import joined_reduced
@@ -24,7 +23,7 @@ from bucketflow.tasks.rows.keys import Keys
 from bucketflow.tasks.rows.ordering import forget_layouts
 from bucketflow.tasks.rows.relation import Dense, Table, from_dense, restricted
 from bucketflow.tasks.steps import step as step_module
-from bucketflow.tasks.steps.policy import RowPolicy
+from bucketflow.tasks.steps.policy import BoxPolicy, RowPolicy
 from bucketflow.tasks.steps.semiring import MIN_PLUS
 from bucketflow.tasks.steps.step import make_step
 from tests.memory import traced

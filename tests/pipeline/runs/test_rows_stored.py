@@ -27,12 +27,11 @@ from bucketflow.pipeline.runs.row_ledger import Split, counted_boxes, sample_of_
 from bucketflow.pipeline.runs.row_sweep import RowTables
 from bucketflow.storage import ledger
 from bucketflow.tasks.boxes import sorted_runs
-from bucketflow.tasks.boxes.box_policy import BoxPolicy
 from bucketflow.tasks.boxes.row_box import RowBoxes, even_chunks, known_run, run_row_box
 from bucketflow.tasks.rows.host import HostRows
 from bucketflow.tasks.rows.keys import Keys
 from bucketflow.tasks.rows.relation import Relation
-from bucketflow.tasks.steps.policy import RowPolicy
+from bucketflow.tasks.steps.policy import BoxPolicy, RowPolicy
 from bucketflow.tasks.steps.semiring import MIN_PLUS
 from bucketflow.tasks.steps.step import make_step
 from tests.device_stand_in import device

@@ -15,8 +15,7 @@ from bucketflow.pipeline.runs.dense_boxes import write_scales
 from bucketflow.storage import ledger
 from bucketflow.storage.spec import Receipt, TableSpec
 from bucketflow.storage.tables import create_group, delete_table
-from bucketflow.tasks.boxes.box_policy import BoxPolicy
-from bucketflow.tasks.steps.policy import RowPolicy
+from bucketflow.tasks.steps.policy import BoxPolicy, RowPolicy
 from tests.models import grid
 from tests.opening import opened
 from tests.pipeline.runs.test_outofcore import budget
