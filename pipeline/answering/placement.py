@@ -130,10 +130,6 @@ def pool_for(plan: Plan | None, resources: Resources, model: str = "") -> Abstra
         return serial_pool(resources)
     there = resources.gpu_count > 0
     at_a_time = 1
-    if there and plan.rows_stored:
-        from ...tasks.steps.policy import BoxPolicy
-
-        at_a_time = BoxPolicy.current().device_boxes
     if there and plan.spill is not None:
         from ..budget.device_fit import boxes_at_a_time
 

@@ -396,13 +396,10 @@ class RowTables(Generic[T]):
             i: self._read(i, {}) for i in step.inputs if i not in stored and (i in self.held or i not in self.steps)
         }
         nbytes = self.room.nbytes - self.room.beside
-        policy = BoxPolicy.current()
         nbytes -= nbytes // _HELD_PART
         lost = [receipt.value.get("nbytes", 0) for _, _, receipt in self.disk.open(step.node) if receipt is not None]
         if lost and max(lost) - self.room.free <= self.room.nbytes // _REPAIR_PART:
             nbytes = max(nbytes, *lost)  # boxes that fit before are not cut now
-        if self.run.device:
-            nbytes //= policy.device_boxes
         how = self.steps_algebra, self.run.problem.semiring, self.run.plan.tree.dims, self.store
         return RowBoxes(step, *how, held, stored, self.disk.name(step.node), nbytes, self.run.device)
 

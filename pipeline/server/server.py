@@ -102,8 +102,6 @@ class InlineFiles:
 
 # Of a memory that is given, models and compiled models may each take one part in this many.
 _MEMORY_PARTS: Final = 4
-# How long a server that stops waits for clients to read what is answered.
-_ENDING_SECONDS: Final = 5.0
 
 CommandRunner = Callable[[Mapping[str, Any], ServedRequest], None]
 """Runs a command that a client describes, and sends what it prints."""
@@ -293,9 +291,9 @@ class QuestionServer:
                 signal.signal(number, handler)
 
     def _wait_for_readers(self) -> None:
-        """Let clients read what is answered, for a while."""
+        """Let clients read what is answered, as long as a client may take to send a head."""
         with self._changed:
-            self._changed.wait_for(lambda: not self._streaming, _ENDING_SECONDS)
+            self._changed.wait_for(lambda: not self._streaming, ServerPolicy.current().head_seconds)
 
     def state(self) -> dict[str, Any]:
         """Return the state of the server: `ok` or `stopping`, and the number of waiting questions."""

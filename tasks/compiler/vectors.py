@@ -17,11 +17,9 @@ from llvmlite import ir
 from numba import extending, types
 from numba.core import cgutils
 
+from ..steps.products import VECTOR_BYTES
 from ..steps.semiring import Semiring
 from .jit import njit
-
-VECTOR_BYTES = 64
-
 
 # Numba types the decorated function as its own typer; callers inside kernels see another signature.
 intrinsic: Callable[[Callable[..., Any]], Any] = extending.intrinsic

@@ -15,6 +15,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from ..steps.caches import REMEMBERED
 from .device_policy import DevicePolicy
 from .kernels import ALIGNED, cupy
 from .memory import to_device
@@ -27,7 +28,6 @@ Array = NDArray[Any]
 PACKED: Final = 256
 """Alignment of the tables of one copy, in bytes."""
 _PADS: Final = np.zeros(PACKED, np.uint8)
-_SIZES: Final = 8
 # By device the bytes of the block that its pools were freed for last, and the last sizes of blocks that were taken.
 _BLOCKS: Final[dict[int, tuple[int, tuple[int, ...]]]] = {}
 
@@ -64,7 +64,7 @@ def block(nbytes: int) -> Any:
     if nbytes > room or nbytes not in sizes:
         free_pools()
         room = nbytes
-    _BLOCKS[device] = room, (*[size for size in sizes if size != nbytes], nbytes)[-_SIZES:]
+    _BLOCKS[device] = room, (*[size for size in sizes if size != nbytes], nbytes)[-REMEMBERED:]
     return empty(nbytes, "uint8", alone=True).data
 
 

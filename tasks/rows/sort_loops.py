@@ -9,8 +9,8 @@ import numpy as np
 from ..compiler.jit import njit
 from .join_loops import copy_key, less
 
-#: Bits of one pass of a radix sort, where all that is sorted fits the cache or not.
-_SMALL, _SMALL_BITS, _LARGE_BITS = 1 << 17, 11, 8
+#: Bits of one pass of a radix sort: its counts and the ends of its runs stay in the cache.
+_DIGIT_BITS = 11
 _HALF = np.iinfo(np.uint64).bits // 2
 
 
@@ -46,8 +46,7 @@ def _pass(source: Any, target: Any, shift: int, digits: int, ends: Any) -> None:
 @njit(nogil=True, makes_arrays=True)
 def _sort_packed(a: Any, b: Any, bits: int) -> tuple[Any, Any]:
     """Sort `a` by some bits above the lower half; return both arrays, the one with the result first."""
-    most = _SMALL_BITS if len(a) <= _SMALL else _LARGE_BITS
-    passes = -(-bits // most)
+    passes = -(-bits // _DIGIT_BITS)
     width = -(-bits // passes)
     counts = np.zeros((passes, 1 << width), np.int64)
     mask = _ones(width)

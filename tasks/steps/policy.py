@@ -184,9 +184,6 @@ class BoxPolicy(Policy):
         Chunks of rows are 1 / this of a task's memory, on the host or on a device, within these bounds.
     device_block_cells : int
         Cells of a block of an array that a device writes as rows. Larger blocks need fewer launches and more memory.
-    device_boxes : int
-        Concurrent sparse boxes on a device; each gets an equal part of its memory. One box at a time is fastest,
-        because several boxes wait for the interpreter and for each other's reading threads.
     reading_threads, least_shared_read_bytes : int
         Threads that read the chunks of a box on a device, and the minimum bytes for each thread after the first. More
         threads than this are no faster.
@@ -212,7 +209,6 @@ class BoxPolicy(Policy):
     device_chunk_part: int = 16
     least_chunk_bytes: int = 1 << 14
     device_block_cells: int = 1 << 24
-    device_boxes: int = 1
     reading_threads: int = 8
     least_shared_read_bytes: int = 1 << 21
     compiled_read_bytes: int = 1 << 30

@@ -17,7 +17,10 @@ RIGHT_COLUMNS: Final = 512
 """Cells of the packed blocks: the left block fits in the second-level cache beside the right one."""
 
 TILE_ROWS: Final = 8
-TILE_BYTES: Final = 128
+VECTOR_BYTES: Final = 64
+"""Bytes of a vector: one AVX-512 register. LLVM splits it for narrower registers."""
+
+TILE_BYTES: Final = 2 * VECTOR_BYTES
 """A register tile: with two vectors of columns its accumulators fill 16 of 32 registers."""
 
 LEAST: Final = (8, 16, 8)

@@ -30,11 +30,6 @@ The copy has at most this many cells, or this share of the cells of the largest 
 _GATHER_NS, _COPY_NS = 1.2, 5.0
 """Nanoseconds of a cell: gathered by the loops, or copied in another order before or after them."""
 
-_NEAR_NS, _FAR_NS, _FAR_CELLS = 4.0, 14.0, 1 << 19
-_LINE_CELLS, _CACHED_LINES = 8, 1 << 13
-"""Additional nanoseconds if every cell needs a cache line that is evicted before its other cells are read: from the
-next level of the cache, and from memory if the table has at least this many cells."""
-
 SMALL_SHARE: Final = 16
 """A table with at most one in this many cells of another table costs little beside it: an output that is put in order
 after the loops, or a join of small inputs before them."""
@@ -42,7 +37,8 @@ after the loops, or a join of small inputs before them."""
 _SHORTEST_ROW: Final = 8
 
 SUMMED_CELLS: Final = 256
-"""Eliminated axes are kept as a row up to this many cells."""
+"""Eliminated axes are kept as a row up to this many cells. Blocks of NumPy take this many cells of the output before
+they take eliminated axes, so that reductions run over rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,19 +227,17 @@ class RowReading:
     """
 
     def __init__(self, axes: Axes, largest: int) -> None:
-        self._axes, self._mine = axes, axes.strides[largest]
+        self._axes = axes
         self.eliminated = axes.eliminated
         self.all_cells = axes.cells
         self.cells = [axes.cells_of(i) for i in range(len(axes.strides))]
         self._whole = self.cells[largest]
-        mine, kept = self._mine, range(self.eliminated, len(axes.sizes))
-        self._inner = [axis for axis in kept if not mine[axis]]
-        self._outside = sorted(kept, key=lambda axis: mine[axis] or math.inf)
+        mine = axes.strides[largest]
+        self._inner = [axis for axis in range(self.eliminated, len(axes.sizes)) if not mine[axis]]
 
     def gathering_and_copying(self, i: int, start: int) -> tuple[float, float]:
         """Nanoseconds for each cell of the step where the loops gather an input, or copy it as the row before."""
         axes, strides = self._axes, self._axes.strides[i]
-        missing = self._missing(i, start)
         reused = 1
         for axis in self._inner:
             if axis >= start:
@@ -252,29 +246,14 @@ class RowReading:
                 reused = 1
                 break
             reused *= axes.sizes[axis]
-        gathering = (_GATHER_NS + missing) / reused
+        gathering = _GATHER_NS / reused
         cells = math.prod(axes.sizes[start:])
         for n, stride in zip(axes.sizes[:start], strides, strict=False):
             if stride:
                 cells *= n
         if cells > min(max(COPIED_CELLS, self._whole // _COPIED_SHARE), self._whole):
             return gathering, math.inf
-        return gathering, (_COPY_NS + missing / 2) * cells / self.all_cells
-
-    def _missing(self, i: int, start: int) -> float:
-        """Nanoseconds more for a cell where more lines are read than a cache holds before the next cell of one is."""
-        axes, strides, lines = self._axes, self._axes.strides[i], 1
-        if self.cells[i] <= _CACHED_LINES:
-            return 0.0
-        outside = [axis for axis in self._outside if axis < start]
-        for axis in (*range(len(axes.sizes) - 1, start - 1, -1), *range(self.eliminated - 1, -1, -1), *outside):
-            if stride := strides[axis]:
-                if stride < _LINE_CELLS or lines > _CACHED_LINES:
-                    break
-                lines *= axes.sizes[axis]
-        if lines <= _CACHED_LINES:
-            return 0.0
-        return _NEAR_NS if self.cells[i] < _FAR_CELLS else _FAR_NS
+        return gathering, _COPY_NS * cells / self.all_cells
 
 
 def role_of(axes: Axes, strides: Sequence[int], row: Group) -> str:

@@ -19,14 +19,11 @@ import numpy as np
 
 from .axes import RUN_CELLS, Axes, Enumeration, enumerate_groups
 from .light_dataclass import dataclass
-from .row_order import SPREAD_CELLS, Group, OutputTurn, RowReading, ordered, role_of, size_of
+from .row_order import SPREAD_CELLS, SUMMED_CELLS, Group, OutputTurn, RowReading, ordered, role_of, size_of
 from .semiring import Semiring
 
 BLOCK_CELLS: Final = 32768
 """Cells of the joined block: 256 KiB of float64, which stays in the second-level cache."""
-
-_ROW_CELLS: Final = 256
-"""Output cells that a block takes before it takes eliminated axes, so that reductions run over rows."""
 
 UFUNC_CELLS: Final = np.getbufsize()
 """NumPy's universal functions copy up to two strided operands through buffers of this many cells."""
@@ -77,7 +74,7 @@ def _extents(axes: Axes, eliminated: int, block_cells: int) -> tuple[int, ...]:
                 return
 
     kept = range(eliminated, len(extents))
-    grow(iter(reversed(kept)), _ROW_CELLS)
+    grow(iter(reversed(kept)), SUMMED_CELLS)
     grow(iter(reversed(range(eliminated))), block_cells)
     grow(iter(reversed(kept)), block_cells)
     return tuple(extents)

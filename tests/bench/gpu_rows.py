@@ -135,23 +135,21 @@ def one_join(folder: Path, each: int) -> list[str]:
     open_tables(SerialPool(), store.folder, {})
     nbytes = SIZES[0] * SIZES[1] * each * 12
     budget = nbytes // 20
-    run = stored_rows(store, each, budget // BoxPolicy.current().device_boxes)
+    run = stored_rows(store, each, budget)
     room = MemoryAccount(budget)
     algebra: Any = rows_there(PlainRows(Representation(COSTS, SIZES, room), Plain(COSTS)))
     policy = BoxPolicy.current()
     step = make_step(3, (1, 2), ((0, 1, 2), (2,)), (0, 1), SIZES, COSTS, keep=False)
     costs = np.random.default_rng(1).integers(0, 1000, SIZES[2]).astype(np.int32)
-    boxes: Any = RowBoxes(
-        step, algebra, COSTS, SIZES, store, {2: costs}, {1: [run]}, "rows_3", budget // policy.device_boxes, device=True
-    )
-    parts = 20 * policy.device_boxes * policy.device_input_part * 5 // 4
+    boxes: Any = RowBoxes(step, algebra, COSTS, SIZES, store, {2: costs}, {1: [run]}, "rows_3", budget, device=True)
+    parts = 20 * policy.device_input_part * 5 // 4
     edges = np.linspace(0, SIZES[0], min(parts, SIZES[0]) + 1).astype(int).tolist()
     ranges = [{0: (first, stop)} for first, stop in pairwise(edges)]
     run_row_box(boxes, (len(ranges),), ranges[0], 1)  # compiled and loaded
-    pool, seconds = ThreadPool(policy.device_boxes) if policy.device_boxes > 1 else SerialPool(), np.inf
+    seconds = np.inf
     for number in range(3, 3 + RUNS):
         again = replace(boxes, name=f"rows_{number}")
-        taken = tasks_seconds(pool, len(ranges), partial(_box_call, again, ranges))
+        taken = tasks_seconds(SerialPool(), len(ranges), partial(_box_call, again, ranges))
         seconds = min(seconds, taken)
     check(boxes, run, ranges[0], costs)
 

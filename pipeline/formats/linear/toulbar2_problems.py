@@ -224,8 +224,6 @@ def _apart(
         parts.table(scope, np.pad(np.where(near, FORBIDDEN, 0), ((1, 0), (1, 0))))
 
 
-# A cost enters a function at most this many times.
-_LARGEST_FACTOR: Final = 8
 _ROUNDED: Final = Context(prec=40)
 
 
@@ -267,7 +265,8 @@ def read_qpbo(source: Source) -> Model:
         return model_of(costs)
     except FormatError:
         decimals, digits = decimal_places(costs), 1 + max(cost.adjusted() for cost in costs)
-        digits += len(str(_LARGEST_FACTOR * len(costs)))
+        # a cost counts twice for two variables, and four times in their product of signs
+        digits += len(str(2 * 4 * len(costs)))
         if decimals == 0 or digits > LARGEST_DECIMALS:
             raise
     fit = min(LARGEST_DECIMALS - digits, decimals - 1)

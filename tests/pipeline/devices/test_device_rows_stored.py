@@ -72,33 +72,26 @@ def stored(model: Model, query: Any = "optimum", **options: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("query", "kind", "pool", "at_a_time"),
-    [
-        ("optimum", "cost", 54, 2),
-        ("optimum", "cost", 54, 1),
-        ("optimum", "markov", 48, 2),
-        ("partition", "markov", 48, 2),
-        ("count", "cost", 48, 2),
-    ],
+    ("query", "kind", "pool"),
+    [("optimum", "cost", 54), ("optimum", "markov", 48), ("partition", "markov", 48), ("count", "cost", 48)],
 )
 def test_boxes_give_the_answer_of_the_host(
     query: Any,
     kind: str,
     pool: int,
-    at_a_time: int,
     place: Any,
     in_boxes: None,
     joined: list[tuple[Any, int]],
     in_force: InForce,
 ) -> None:
-    in_force(BoxPolicy, memory_first=False, receipt_bytes=50, device_boxes=at_a_time)
+    in_force(BoxPolicy, memory_first=False, receipt_bytes=50)
     model = ring(pool, kind, groups=4)
     whole = bucketflow.solve(model, query, representation="rows")
     found = stored(model, query)
     assert (found.status, found.value) == (whole.status, whole.value)
     assert found.log10 is whole.log10 is None or found.log10 == pytest.approx(whole.log10, rel=1e-12)
     assert sum(is_device(bare.values) for bare, _ in joined) > 3
-    assert (len({thread for _, thread in joined}) > 1) == (at_a_time > 1)
+    assert len({thread for _, thread in joined}) == 1  # one box at a time
 
 
 def test_posteriors(place: Any, in_boxes: None, joined: list[tuple[Any, int]]) -> None:
