@@ -246,9 +246,14 @@ def _steps() -> None:
 
 
 def _preparation() -> None:
+    """Shift costs in a network whose variables have many neighbours, and eliminate a variable with one."""
+    import numpy as np
+
+    from ..cost_networks.cost_network import CostNetwork, CostTable
     from ..cost_networks.preparation import prepare
 
     prepare(_network())
+    prepare(CostNetwork((2, 2), (CostTable((0, 1), np.eye(2)),)))
 
 
 def _local_search() -> None:

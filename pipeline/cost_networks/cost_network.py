@@ -127,7 +127,7 @@ class CostNetwork:
 
     def total(self, states: Sequence[int]) -> float:
         """Return the total of a full assignment; inf if it is forbidden."""
-        return self.constant + ordered_sum(float(t.costs[tuple([states[v] for v in t.scope])]) for t in self.tables)
+        return self.constant + ordered_sum([t.costs.item(*[states[v] for v in t.scope]) for t in self.tables])
 
     def restored(self, states: States) -> States:
         """Turn states of the present variables into states of the first network's variables."""

@@ -40,6 +40,44 @@ class Best:
         return tuple(full)
 
 
+@dataclass(frozen=True, eq=False)
+class PackedBest:
+    """Restores the states of variables that compiled loops eliminated.
+
+    Parameters
+    ----------
+    dims : NDArray
+        Domain sizes, by variable.
+    variables, edges, near, begins, best : NDArray
+        See :class:`~bucketflow.tasks.networks.elimination_loops.Eliminated`.
+    """
+
+    dims: NDArray[np.int64]
+    variables: NDArray[np.int64]
+    edges: NDArray[np.int64]
+    near: NDArray[np.int64]
+    begins: NDArray[np.int64]
+    best: NDArray[np.uint8]
+
+    def __call__(self, states: States) -> States:
+        full, dims, near, best = list(states), self.dims.tolist(), self.near.tolist(), self.best.tobytes()
+        variables, edges, begins = self.variables.tolist(), self.edges.tolist(), self.begins.tolist()
+        for i in range(len(variables) - 1, -1, -1):
+            place = 0
+            for v in near[edges[i] : edges[i + 1]]:
+                place = place * dims[v] + full[v]
+            full[variables[i]] = best[begins[i] + place]
+        return tuple(full)
+
+    @property
+    def unpacked(self) -> Best:
+        """The same with an array for each variable."""
+        scopes = [tuple(part.tolist()) for part in np.split(self.near, self.edges[1:-1])]
+        tables = np.split(self.best, self.begins[1:-1])
+        shaped = [table.reshape([int(self.dims[v]) for v in own]) for table, own in zip(tables, scopes, strict=True)]
+        return Best(tuple(zip(self.variables.tolist(), scopes, shaped, strict=True)))
+
+
 class FunctionStore:
     """Functions by number during elimination; tables are built only for changed functions."""
 
@@ -128,17 +166,11 @@ class FunctionStore:
         """Put the remaining functions into a problem, with one value of each variable that the rule eliminated; return
         the number of these.
         """
-        from ...tasks.networks.flat import parts
-
         if self.choices:
             problem.made.append(Best(tuple(self.choices)))
-            problem.constant += self.constant
-            gone, first = problem.flat.n_functions, problem.flat.first
             variables = np.array([x for x, *_ in self.choices])
-            self.unary[parts(first, variables)] = np.inf
-            self.unary[first[variables]] = 0.0
-            problem.flat, problem.folded = self.flat(), False
-            problem.count(rule, variables=len(self.choices), functions=gone - problem.flat.n_functions)
+            _settle(self.unary, problem.flat, variables)
+            _leave(problem, rule, self.flat(), self.constant, len(variables))
         return len(self.choices)
 
     def flat(self) -> Flat:
@@ -156,6 +188,22 @@ class FunctionStore:
         return flatten(
             np.array(self.dims), self.unary, np.concatenate(costs), np.array(arities, np.int64), np.concatenate(scope)
         )
+
+
+def _settle(unary: Costs, flat: Flat, variables: NDArray[np.int64]) -> None:
+    """Leave the eliminated variables one value, which costs nothing."""
+    from ...tasks.networks.flat import parts
+
+    unary[parts(flat.first, variables)] = np.inf
+    unary[flat.first[variables]] = 0.0
+
+
+def _leave(problem: NetworkProblem, rule: str, left: Flat, constant: float, eliminated: int) -> None:
+    """Put the functions that a rule left into a problem."""
+    gone = problem.flat.n_functions
+    problem.constant += constant
+    problem.flat, problem.folded = left, False
+    problem.count(rule, variables=eliminated, functions=gone - left.n_functions)
 
 
 # Variables that another one determines are replaced by it, as a function of two allows one state for each of its own.
@@ -246,9 +294,32 @@ def eliminate(problem: NetworkProblem) -> int:
     first = _eliminable(problem.flat)
     if not len(first):
         return 0
+    if (eliminated := _eliminated_compiled(problem, first)) is not None:
+        return eliminated
     pool = _Eliminating(problem.flat)
     pool.run(first.tolist())
     return pool.leave(problem, "small degree")
+
+
+def _eliminated_compiled(problem: NetworkProblem, first: NDArray[np.int64]) -> int | None:
+    """Eliminate by compiled loops; return how many variables were eliminated, None while these loops do not pay."""
+    from ...tasks.networks.flat import chosen_parts, flatten
+    from ...tasks.networks.reparametrise import eliminate
+
+    flat, unary = problem.flat, problem.flat.unary.copy()
+    found = eliminate(flat, unary, first, CostNetworkPolicy.current().joined_cells, _JOINED_SMALL_CELLS)
+    if found is None or not len(found.variables):
+        return None if found is None else 0
+    problem.made.append(PackedBest(flat.dims, found.variables, found.edges, found.near, found.begins, found.best))
+    old = np.flatnonzero(found.alive)
+    scope = np.concatenate([chosen_parts(flat.scope, flat.edges, old), found.scope])
+    costs = np.concatenate([chosen_parts(flat.costs, flat.cells, old), found.costs])
+    _settle(unary, flat, found.variables)
+    arities = np.concatenate([np.diff(flat.edges)[old], found.arities])
+    _leave(
+        problem, "small degree", flatten(flat.dims, unary, costs, arities, scope), found.constant, len(found.variables)
+    )
+    return len(found.variables)
 
 
 def _eliminable(flat: Flat) -> NDArray[np.int64]:

@@ -28,7 +28,7 @@ from .checks import (
     unknown_variable,
 )
 from .frames import Evaluation
-from .function import FEW, Scopes, know_positive, least_costs, stored_costs
+from .function import FEW, Scopes, greatest_costs, know_positive, least_costs, stored_costs
 from .function import FORBIDDEN as FORBIDDEN
 from .function import Function as Function
 from .function import dense_function as dense_function
@@ -387,6 +387,11 @@ class Model(ShortDir):
             return (FORBIDDEN,) * len(self.functions)
         rest = self.top - sum(self.lowest)
         return tuple(min(FORBIDDEN, rest + low) for low in self.lowest)
+
+    @cached_property
+    def greatest(self) -> tuple[int, ...]:
+        """Greatest cost of each function below its limit; its least allowed cost if none is greater."""
+        return tuple(greatest_costs(self.functions, self.limits, self.lowest))
 
     @cached_property
     def scopes(self) -> Scopes:

@@ -24,7 +24,6 @@ from ...cluster.memory import default_memory_bytes
 from ...tasks.steps.light_dataclass import dataclass
 from ...tasks.steps.number_limits import ordered_sum
 from ..errors import BudgetError, ModelError, format_bytes, format_count, shorten
-from ..models.function import greatest_costs
 from ..models.model import Model
 from .leaf_groups import Cells, LeafGroup, made_together, spread
 from .leaf_rows import ListedCells, values_at
@@ -74,9 +73,8 @@ def cost_scale(network: Network) -> CostScale:
 
 def model_scale(model: Model, functions: Iterable[int]) -> CostScale:
     """Return the scale of costs where only some functions add up above the offset of all; see :func:`cost_scale`."""
-    chosen = [*functions]
-    limits, least = [model.limits[f] for f in chosen], [model.lowest[f] for f in chosen]
-    bound = sum(greatest_costs([model.functions[f] for f in chosen], limits, least)) - sum(least)
+    greatest, lowest = model.greatest, model.lowest
+    bound = sum([greatest[f] - lowest[f] for f in functions])
     offset = sum(model.lowest)
     cap = None
     if model.top is not None:

@@ -217,7 +217,10 @@ def reduce_model(
 
 @dataclass(frozen=True, eq=False)
 class _Left:
-    """The remaining network of some functions under evidence, which depends only on zeros: see :class:`Network`."""
+    """The remaining network of some functions under evidence: see :class:`Network`.
+
+    It depends only on which entries are forbidden, so that other values are read again for each question.
+    """
 
     feasible: bool
     domains: tuple[NDArray[np.intp], ...]
@@ -228,7 +231,7 @@ class _Left:
     constants: tuple[int, ...] = ()
 
 
-# Cached results for small models of probabilities, because computing them takes as long as propagating.
+# Cached results for small models, because computing them takes as long as propagating or as an easy proof.
 _SMALL_BYTES = 1 << 22
 _remembered: WeakKeyDictionary[Model, dict[Any, _Left]] = WeakKeyDictionary()
 
@@ -236,13 +239,13 @@ _remembered: WeakKeyDictionary[Model, dict[Any, _Left]] = WeakKeyDictionary()
 def _left(model: Model, functions: tuple[int, ...], evidence: Mapping[int, int]) -> _Left:
     """Return the remaining network.
 
-    For a small model with dense probabilities, the results of the last few findings are cached.
+    For a small model, the results of the last few findings are cached.
     """
     key = functions, frozenset(evidence.items())
     if (found := _remembered.get(model, {}).get(key)) is not None:
         return found
     found = _reduced(model, functions, evidence)
-    if model.kind != "cost" and model.nbytes <= _SMALL_BYTES and all(f.rows is None for f in model.functions):
+    if model.nbytes <= _SMALL_BYTES:
         before = _remembered.setdefault(model, {})
         before[key] = found
         for oldest in [*before][:-REMEMBERED]:

@@ -217,7 +217,8 @@ class Preparing:
         known = self.incumbent
         if known.small.tables:
             return
-        known.improve(known.small.restored((0,) * len(known.small.dims)))
+        if known.total is None or known.total > known.small.constant:
+            known.improve(known.small.restored((0,) * len(known.small.dims)))
         known.finish("preparation")
 
     def paid(self, lower: int, upper: int | None, cells: int) -> bool:

@@ -303,12 +303,16 @@ class Patience:
     ----------
     module, function : str
         Of the loops.
-    loading, compiling : float
-        Seconds that are not worth it.
+    loading, loading_more, compiling : float
+        Seconds of loading the compiler and the loops, of loading the loops once a process has loaded the compiler, and
+        of compiling them.
     """
 
-    def __init__(self, module: str, function: str, loading: float = 0.3, compiling: float = 3.0) -> None:
-        self._module, self._function, self._loading, self._compiling = module, function, loading, compiling
+    def __init__(
+        self, module: str, function: str, loading: float = 0.3, loading_more: float = 0.04, compiling: float = 3.0
+    ) -> None:
+        self._module, self._function, self._compiling = module, function, compiling
+        self._loading, self._loading_more = loading, loading_more
         self._spent = 0.0
 
     def ends(self, seconds: float, ahead: float = 0.0) -> bool:
@@ -323,7 +327,8 @@ class Patience:
         if _impatient[0] or f"{PACKAGE.name}.{self._module}" in sys.modules:
             return True
         self._spent += seconds
-        return self._spent > self._compiling or (self._spent + ahead > self._loading and self.compiled)
+        loading = self._loading_more if "numba" in sys.modules else self._loading
+        return self._spent > self._compiling or (self._spent + ahead > loading and self.compiled)
 
     @cached_property
     def compiled(self) -> bool:

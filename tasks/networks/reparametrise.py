@@ -1,13 +1,14 @@
 """The loops over a network of costs, by whatever is quicker: compiled, or in NumPy while there is little to do.
 
 Dead-end elimination and arc consistency in NumPy are here; the sweeps of messages in NumPy are in `srmp_numpy`.
+Variables are eliminated by compiled loops here; callers do it in NumPy while these loops are not worth loading.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from functools import cached_property
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -16,6 +17,9 @@ from ..compiler.compile_limits import compiled_or
 from ..steps.streaming import BLOCK_CELLS
 from .flat import Costs, Flags, Flat, Integers
 from .srmp_numpy import Level, decode, forbid_tuples, level_numbers, levels_of, shift_back, sweep
+
+if TYPE_CHECKING:
+    from .elimination_loops import Eliminated
 
 # NumPy's seconds for a level of a sweep, for a cell, and for a variable or an axis of a function.
 _LEVEL_SECONDS: Final = 8e-5
@@ -27,6 +31,24 @@ _LARGEST_CELLS: Final = 1 << 21
 _LIKELY_SWEEPS: Final = 300
 
 _PATIENCE = Patience("tasks.networks.srmp", "sweep", compiling=6.0)
+_ELIMINATING = Patience("tasks.networks.elimination_loops", "eliminate")
+
+
+def eliminate(flat: Flat, unary: Costs, first: Integers, most_cells: int, small_cells: int) -> Eliminated | None:
+    """Eliminate variables of small degree; see :func:`.elimination_loops.eliminate`.
+
+    Returns
+    -------
+    Eliminated or None
+        None while NumPy had better do it, or if a variable has more values than a byte holds.
+    """
+    many = flat.dims.max(initial=0) > np.iinfo(np.uint8).max + 1
+    if many or not _ELIMINATING.ends(_VARIABLE_SECONDS * len(first)):
+        return None
+    from . import elimination_loops as loops
+
+    given = flat, unary, first, most_cells, small_cells
+    return compiled_or(lambda: loops.Eliminated(*loops.eliminate(*given)), lambda: None)
 
 
 def remove_dominated(flat: Flat, pending: Flags, most_work: int) -> tuple[int, int, int, int]:

@@ -295,12 +295,16 @@ def test_numpy_goes_on_for_as_long_as_compiling_would_take(kept: Path, monkeypat
         patience = code_cache.Patience("loops", "advance", loading=0.5, compiling=2.0)
         return [patience.ends(seconds, ahead) for _ in range(3)]
 
+    compiler = sys.modules["numba"]
+    monkeypatch.delitem(sys.modules, "numba")
     (kept.parent / "loops.py").write_text("")
     assert ends(0.75) == [False, False, True]
     assert ends(0.75, ahead=10.0) == [False, False, True]
     write_whole(code_cache.code_folders(kept.parent / "loops.py")[0] / f"advance-{code_cache.processor()}-0.nbc", b"")
     assert ends(0.3) == [False, True, True]
     assert ends(0.3, ahead=0.3) == [True, True, True]
+    monkeypatch.setitem(sys.modules, "numba", compiler)
+    assert ends(0.03) == [False, True, True]
     monkeypatch.setitem(sys.modules, f"{kept.parent.name}.loops", sys)
     assert ends(0.0) == [True, True, True]
 

@@ -25,7 +25,7 @@ from ....storage.spec import ChunkLostError, DiskFullError, Receipt, TableSpec
 from ....tasks.rows.host import HOST
 from ....tasks.rows.numpy_rows import comparable
 from ...cost_networks.cost_network import CostNetwork, CostTable, Restore, States
-from ...cost_networks.elimination import Best
+from ...cost_networks.elimination import Best, PackedBest
 from ...cost_networks.preparation import KeptValues
 
 # The identity of layers on disk, as bytes: the network, its preparation, and the pruning value.
@@ -97,6 +97,8 @@ class Beginning:
 def _parts_of(restore: Restore) -> tuple[str, Arrays] | None:
     if isinstance(restore, KeptValues):
         return "kept", [restore.states, restore.live, restore.values, restore.first]
+    if isinstance(restore, PackedBest):
+        restore = restore.unpacked
     if isinstance(restore, Best):
         return "best", [part for x, scope, best in restore.choices for part in (np.array((x, *scope)), best)]
     return None

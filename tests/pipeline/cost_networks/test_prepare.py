@@ -20,11 +20,13 @@ from bucketflow.pipeline.cost_networks.cost_network import (
     problem_of,
     tables_of,
 )
-from bucketflow.pipeline.cost_networks.elimination import eliminate, replace
+from bucketflow.pipeline.cost_networks.elimination import Best, PackedBest, eliminate, replace
 from bucketflow.pipeline.cost_networks.preparation import PreparedNetwork, compact, prepare
 from bucketflow.pipeline.cost_networks.reparametrisation import ShiftLimits, shift
 from bucketflow.pipeline.preprocessing.preprocess import reduce_model
 from bucketflow.pipeline.results.proof import removed_texts
+from bucketflow.tasks.compiler.code_cache import impatient
+from bucketflow.tasks.networks import reparametrise
 
 COSTS = st.one_of(
     st.sampled_from([0.0, 0.0, 0.0, 1.0, 1.0, 2.0, math.inf]),
@@ -170,6 +172,60 @@ def test_rules_restore_totals(network: CostNetwork) -> None:
     assert optimum(after) == best
     for states, total in totals(after).items():
         assert network.total(after.restored(states)) == total
+
+
+def eliminated_both_ways(network: CostNetwork) -> tuple[NetworkProblem, NetworkProblem]:
+    """Eliminate by compiled loops and in NumPy; check that both leave the same arrays and choose the same states."""
+    compiled, plain = problem(network), problem(network)
+    with impatient():
+        eliminated = eliminate(compiled)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reparametrise, "eliminate", lambda *_: None)
+        assert eliminate(plain) == eliminated
+    assert compiled.constant == plain.constant
+    assert compiled.removed == plain.removed
+    for one, other in zip(compiled.flat, plain.flat, strict=True):
+        np.testing.assert_array_equal(one, other)
+    for packed, best in zip(compiled.made, plain.made, strict=True):
+        assert isinstance(packed, PackedBest)
+        assert isinstance(best, Best)
+        for (x, scope, states), (y, near, others) in zip(packed.unpacked.choices, best.choices, strict=True):
+            assert (x, scope) == (y, near)
+            np.testing.assert_array_equal(states, others)
+        rng = np.random.default_rng(0)
+        left = tuple(int(rng.integers(d)) for d in network.dims)
+        assert packed(left) == packed.unpacked(left) == best(left)
+    return compiled, plain
+
+
+@given(networks())
+@settings(max_examples=80, deadline=None)
+def test_compiled_elimination_leaves_the_same_network(network: CostNetwork) -> None:
+    eliminated_both_ways(network)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_compiled_elimination_of_many_variables_leaves_the_same_network(seed: int) -> None:
+    """Random functions of two to four near variables: new tables are larger than the old ones, and more in all."""
+    rng = np.random.default_rng(seed)
+    n = 150
+    dims = tuple(rng.integers(2, 9, n).tolist())
+    tables = []
+    for _ in range(3 * n // 2):
+        scope = tuple(rng.choice(np.arange(i := int(rng.integers(n - 6)), i + 6), rng.integers(2, 5), False).tolist())
+        costs = rng.integers(0, 9, [dims[v] for v in scope]).astype(float)
+        costs[rng.random(costs.shape) < 0.1] = np.inf
+        tables.append(CostTable(scope, costs))
+    compiled, _ = eliminated_both_ways(CostNetwork(dims, tuple(tables)))
+    assert compiled.removed["small degree"].variables > n // 8
+
+
+def test_variables_of_many_values_are_eliminated() -> None:
+    tables = (CostTable((0, 1), np.abs(np.subtract.outer(range(300), range(2))) * 1.0),)
+    work = problem(CostNetwork((300, 2), tables))
+    with impatient():
+        assert eliminate(work) == 1
+    assert network_of(work).restored((0, 1)) == (1, 1)
 
 
 def check_prepared(network: CostNetwork, prepared: PreparedNetwork, upper: float) -> None:
