@@ -358,3 +358,22 @@ def test_numbers_do_not_become_more() -> None:
     """A new number needs a measurement that it changes; it replaces another, or follows from others."""
     count = sum(1 for path in modules() for _ in numbers_of(path))
     assert count <= MOST_NUMBERS, f"{count} numbers, and {MOST_NUMBERS} are allowed"
+
+
+#: Tests may replace this number of private attributes (``monkeypatch.setattr``). Lower it when replacements go.
+MOST_PRIVATE_REPLACEMENTS = 12
+
+
+def private_replacements(path: Path) -> Iterator[str]:
+    """Calls of ``setattr`` in a module for a name that begins with one underscore."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("setattr"):
+            texts = [each.value for each in node.args[:2] if isinstance(each, ast.Constant)]
+            if any(isinstance(text, str) and re.search(r"(^|\.)_[^_.][^.]*$", text) for text in texts):
+                yield f"{path.relative_to(ROOT)}:{node.lineno}"
+
+
+def test_private_names_are_not_replaced_more_often() -> None:
+    """A test puts a policy in force, or gives a parameter, instead: it survives changes of private code."""
+    found = [place for path in (ROOT / "tests").rglob("*.py") for place in private_replacements(path)]
+    assert len(found) <= MOST_PRIVATE_REPLACEMENTS, found

@@ -181,11 +181,15 @@ def test_a_script_without_a_main_guard_is_told_so(tmp_path: Path) -> None:
     )
 
 
-def test_processes_that_are_not_ours_are_told_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A user's own process that is still importing his script."""
+@pytest.fixture
+def importing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user's own process that is still importing the user's script."""
     import multiprocessing
 
     monkeypatch.setattr(multiprocessing.current_process(), "_inheriting", True, raising=False)
+
+
+def test_processes_that_are_not_ours_are_told_too(importing: None) -> None:
     with pytest.raises(ClusterError, match="each worker is a Python process that runs"), starting("workers"):
         pass
 
@@ -267,12 +271,11 @@ def test_failures_in_the_background_are_kept_and_not_printed(caplog: pytest.LogC
     assert (logger.propagate, list(logger.handlers)) == before
 
 
-def test_a_script_that_is_imported_again_asks_nothing_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_script_that_is_imported_again_asks_nothing_again(
+    importing: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """However small its question is; a process of the user's own hears why."""
-    import multiprocessing
-
     model = bucketflow.load("satellite")
-    monkeypatch.setattr(multiprocessing.current_process(), "_inheriting", True, raising=False)
     with pytest.raises(bucketflow.BucketflowError, match="put the work of the script under if __name__"):
         bucketflow.solve(model, workers=2)
     assert bucketflow.solve(model).value == 49

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +73,7 @@ class Child:
 
     def __init__(self) -> None:
         self.returncode: int | None = None
+        self.stdin = io.BytesIO()
 
     def poll(self) -> int | None:
         return self.returncode
@@ -81,30 +84,39 @@ class Child:
 
 
 @pytest.fixture
-def children(monkeypatch: pytest.MonkeyPatch) -> list[Child]:
-    """The processes that were started, none of which compiles anything; one at a time may."""
+def nothing_begun() -> Iterator[dict[Any, Any]]:
+    """Let no process have been started for compiling, until the test ends."""
+    begun = compile_beside._begun
+    before = {**begun}
+    begun.clear()
+    yield begun
+    begun.clear()
+    begun.update(before)
+
+
+@pytest.fixture
+def children(monkeypatch: pytest.MonkeyPatch, nothing_begun: dict[Any, Any]) -> list[Child]:
+    """The processes that were started, none of which compiles anything; one at a time may, beside this one."""
     started: list[Child] = []
 
-    def start(given: bytes) -> Child:
+    def start(*_: Any, **__: Any) -> Child:
         started.append(Child())
         return started[-1]
 
-    monkeypatch.setattr(compile_beside, "_begun", {})
-    monkeypatch.setattr(compile_beside, "_started", start)
-    monkeypatch.setattr(compile_beside, "_most_processes", lambda: 1)
+    monkeypatch.setattr(subprocess, "Popen", start)
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1}, raising=False)
     return started
 
 
 def test_compiling_goes_on_after_the_deadline_and_its_code_is_kept(
-    empty: Path, monkeypatch: pytest.MonkeyPatch
+    empty: Path, nothing_begun: dict[Any, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compile_beside, "_begun", {})
     monkeypatch.setattr(compile_beside, "time_left", lambda: 0.0)
     heard: list[bool] = []
     with compiled_until(3600.0), told_of_compiling(heard.append), pytest.raises(NotCompiledError, match="initial_fill"):
         loaded()
     assert heard == [True, False]
-    (child,) = compile_beside._begun.values()
+    (child,) = nothing_begun.values()
     child.wait()
     assert [path.name.split("-")[0] for path in empty.rglob("*.nbc")] == ["initial_fill"]
 

@@ -28,7 +28,6 @@ from bucketflow.pipeline.machine.resources import Resources
 from bucketflow.pipeline.minibuckets.joins import BucketPolicy
 from bucketflow.pipeline.options import Options, ProofOptions
 from bucketflow.pipeline.runs import device_slices
-from bucketflow.tasks.gpu import kernels
 from bucketflow.tasks.gpu import launch as gpu
 from bucketflow.tasks.gpu.kernels import Kernel
 from bucketflow.tasks.gpu.memory import LongStepError
@@ -280,7 +279,7 @@ def kernel_seconds(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The seconds that each step's kernel takes until it is compiled, one number; and none was compiled before."""
     seconds = [0.0]
     monkeypatch.setattr(AVOIDED_START, "seconds", 0.0)
-    monkeypatch.setattr(kernels, "_folder", lambda: None)
+    monkeypatch.setenv("CUPY_CACHE_IN_MEMORY", "1")
     monkeypatch.setattr(gpu, "step_kernels", lambda lowered: [Kernel(str(lowered), "step", seconds[0])])
     return seconds
 
@@ -362,14 +361,14 @@ def test_steps_that_no_launch_counts_run_on_the_cores(
         assert found.log10 == pytest.approx(log10, rel=1e-12)
         assert any("more parts than a launch on a GPU counts" in note for note in found.notes)
         return
-    planned = SweepEngine._planned
+    planned = sweep_engine.prepare
 
-    def too_large(self: SweepEngine, resources: Resources) -> Any:
+    def too_large(question: Question, resources: Resources, **options: Any) -> Any:
         if resources.asked.gpus is None:
             raise BudgetError("the plan needs 1 TB, allowed 1 GB")
-        return planned(self, resources)
+        return planned(question, resources, **options)
 
-    monkeypatch.setattr(SweepEngine, "_planned", too_large)
+    monkeypatch.setattr(sweep_engine, "prepare", too_large)
     with pytest.raises(BudgetError, match=r"more parts than a launch .* leave out --gpus"):
         bucketflow.solve(model, "partition", method="dense", gpus=1)
 

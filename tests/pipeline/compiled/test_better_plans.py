@@ -19,6 +19,7 @@ import pytest
 import bucketflow
 from bucketflow import Compiled, Model
 from bucketflow.pipeline.answering.engines.engine import Stop
+from bucketflow.pipeline.compiled import state as compiled_state
 from bucketflow.pipeline.compiled.better_plans import FoundPlan, propagation_seconds, searches_of
 from bucketflow.pipeline.compiled.case_program import CompiledPolicy
 from bucketflow.pipeline.compiled.structure import paths_of
@@ -235,15 +236,16 @@ def test_an_interruption_between_two_plans_loses_nothing(monkeypatch: pytest.Mon
     assert compiled.better is not None
     expected = bucketflow.marginals(model())
     bad = compiled.plan
-    real, calls = Compiled._leaves_of, []
+    real, others = compiled_state.kept_tables, []
 
-    def interrupted(self: Compiled, plan: Plan) -> Any:
-        calls.append(plan)
-        if len(calls) == 1:
-            raise KeyboardInterrupt
-        return real(self, plan)
+    def interrupted(plan: Plan, *given: Any) -> Any:
+        if plan is not bad:
+            others.append(plan)
+            if len(others) == 1:
+                raise KeyboardInterrupt
+        return real(plan, *given)
 
-    monkeypatch.setattr(Compiled, "_leaves_of", interrupted)
+    monkeypatch.setattr(compiled_state, "kept_tables", interrupted)
     interruptions = 0
     for _ in range(60):
         compiled.reset()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import combinations, pairwise
 from pathlib import Path
 from typing import Any
@@ -20,10 +19,12 @@ from numpy.typing import NDArray
 import bucketflow
 from bucketflow import BudgetError, Model, ModelError
 from bucketflow.pipeline.cli.main import main
+from bucketflow.pipeline.compiled import case_run, state
 from bucketflow.pipeline.compiled.case_program import CompiledPolicy
 from bucketflow.pipeline.compiled.case_run import _PosteriorRunner
 from bucketflow.pipeline.errors import InternalError
 from bucketflow.pipeline.models.cases import cases_of
+from bucketflow.pipeline.queries.beliefs import Beliefs
 from tests.exact import Weights
 from tests.models import bayes_models, markov_models
 
@@ -316,7 +317,7 @@ def test_a_joint_without_room_beside_the_messages_needs_cases_instead() -> None:
 
 
 def test_a_block_has_no_more_cases_than_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_PosteriorRunner, "_is_quicker_alone", lambda *_: False)
+    monkeypatch.setattr(case_run, "alone_seconds", lambda *_: math.inf)
     compiled = bucketflow.compile("diagnosis", background=False)
     cases = cases_of(compiled.model, {"Storm": [0, 1, 0]})
     runner = _PosteriorRunner(compiled, {}, cases, [0], whole=True)
@@ -327,12 +328,6 @@ def test_a_block_has_no_more_cases_than_there_are(monkeypatch: pytest.MonkeyPatc
 
 def test_a_joint_is_refused_if_the_evidence_is_more_than_certain(monkeypatch: pytest.MonkeyPatch) -> None:
     compiled = bucketflow.compile("diagnosis", background=False)
-    beliefs = compiled._beliefs
-
-    def wrong(*given: Any) -> Any:
-        found = beliefs(*given)
-        return replace(found, total=found.total + 1.0)
-
-    monkeypatch.setattr(compiled, "_beliefs", wrong)
+    monkeypatch.setattr(state, "Beliefs", lambda total, tables: Beliefs(total + 1.0, tables))
     with pytest.raises(InternalError, match="more than 1"):
         compiled.joint(["Storm", "Flow"])

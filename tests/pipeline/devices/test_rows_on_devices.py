@@ -214,7 +214,7 @@ def test_a_run_that_fails_leaves_no_thread(cards: int, monkeypatch: pytest.Monke
     def stopped(*_: Any) -> Any:
         raise RuntimeError("stopped")
 
-    monkeypatch.setattr(row_devices.RowsOnDevices, "_enter", stopped)
+    monkeypatch.setattr(row_devices, "spend", stopped)
     with pytest.raises(RuntimeError, match="stopped"):
         asked(star("cost"), "optimum", gpus=cards)
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("place-")]

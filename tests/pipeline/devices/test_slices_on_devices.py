@@ -246,12 +246,12 @@ def test_tasks_go_where_what_they_read_lies(monkeypatch: pytest.MonkeyPatch) -> 
 def test_devices_are_started_beside_other_work(there: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
     import cupy
 
+    with monkeypatch.context() as patch:
+        patch.setattr(cupy.cuda, "Device", None)  # that fails
+        for thread in device_threads.begin_beside(there.cards):
+            thread.join()
+    assert device_threads.begun_devices() == 1
     for thread in device_threads.begin_beside(there.cards):
         thread.join()
     assert device_threads.begun_devices() == there.cards
     assert device_threads.begin_beside(there.cards) == []
-    monkeypatch.setattr(device_threads, "_BEGUN", {0})
-    monkeypatch.setattr(cupy.cuda, "Device", None)  # that fails
-    for thread in device_threads.begin_beside(there.cards):
-        thread.join()
-    assert device_threads.begun_devices() == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 import bucketflow
+from bucketflow.cluster import gpus
 from bucketflow.cluster.gpus import GpuWorker
 from bucketflow.pipeline.cli.main import main
 from bucketflow.pipeline.machine import device as calibrate_device
@@ -169,10 +171,13 @@ def test_rates_of_a_cluster_are_those_of_its_workers(monkeypatch: pytest.MonkeyP
     there = DeviceRates(Rates(1.0, 2.0, 3.0, 4.0), 5.0, 6.0)
     workers = (GpuWorker("tcp://there:1", 1),)
     monkeypatch.setattr(calibrate_device, "cached_device_rates", measured)
-    monkeypatch.setattr(resources.Resources, "_gpu_cluster", (workers, {INT32: (there, 7)}))
+    client = SimpleNamespace(run=lambda _, workers: dict.fromkeys(workers, rates))
+    monkeypatch.setattr(resources, "connected", lambda *_: nullcontext(client))
+    monkeypatch.setattr(gpus, "gpu_workers", lambda *_: workers)
+    rates = {INT32: (there, 7)}
     assert resources.Resources(options).least_cells(INT32) == 7
     assert resources.Resources(options).device_rates(INT32) == there
-    monkeypatch.setattr(resources.Resources, "_gpu_cluster", (workers, {}))
+    rates = {}
     assert resources.Resources(options).least_cells(INT32) is None
     assert resources.Resources(options).device_rates(INT32) == DeviceRates(gpu_rates(INT32))
 
