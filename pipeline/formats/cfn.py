@@ -36,9 +36,8 @@ from .format_policy import STATE_BYTES
 from .global_functions.decomposition import Decomposition, GlobalFunctionError, NestedNetwork, add_nested
 from .global_functions.global_kinds import COMPARISONS, KINDS
 from .global_functions.global_params import costs_of, with_stored
-from .text.joint_tables import Headers, TupleTables, put
 from .text.source import Source
-from .text.tables import full_table, tuple_table
+from .text.tables import Headers, TupleTables, full_table, put, tuple_table
 from .text.tokens import Tokens
 from .text.written_words import (
     WrittenFile,

@@ -22,10 +22,12 @@ from ..models.checks import fitting
 from ..models.function import FEW, FORBIDDEN, Function, greatest_costs, state_dtype
 from ..models.model import Model
 from .global_functions.decomposition import Decomposition, GlobalFunctionError, NestedNetwork, add_nested
-from .text.joint_tables import Headers, TupleTables, put
 from .text.source import Source, check_deadline
 from .text.tables import (
+    Headers,
+    TupleTables,
     first_bad_state,
+    put,
     read_domains,
     take_function,
     take_functions,
