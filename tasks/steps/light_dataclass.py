@@ -1,19 +1,20 @@
-"""Data classes that are cheap to import: fields are collected, and ``__init__`` is compiled, at the first use.
+"""Data classes that are cheap to import: fields are collected at the first use, and few classes compile a method.
 
 The standard library compiles up to six methods for each data class when its module is imported. For a process that
-answers one small question, this takes longer than all other work of the import. Type checkers see the standard
-decorator, and ``dataclasses.fields``, ``dataclasses.replace`` and pickle work as usual.
+answers one small question, this takes longer than all other work of the import. The first instances of a class are
+filled without a compiled ``__init__``: most classes have few instances in such a process. Type checkers see the
+standard decorator, and ``dataclasses.fields``, ``dataclasses.replace`` and pickle work as usual.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from operator import attrgetter
 from reprlib import recursive_repr
 from threading import RLock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from dataclasses import dataclass as dataclass
@@ -36,6 +37,8 @@ else:
 _OPTIONS = {"frozen", "eq", "repr", "kw_only", "slots"}
 _METHODS = {"__init__", "__eq__", "__hash__", "__setattr__", "__delattr__"}
 _FIELDS = "__dataclass_fields__"
+#: This many instances are filled without a compiled ``__init__``. To compile one takes as long as some 400 of them.
+_FIRST_INSTANCES = 100
 #: Held while fields are collected: other threads wait until the class has all of them.
 _collecting = RLock()
 
@@ -43,13 +46,13 @@ _collecting = RLock()
 def _decorated(cls: Any, **options: bool) -> Any:
     if options.keys() - _OPTIONS or _METHODS & cls.__dict__.keys():
         return dataclasses.dataclass(**options)(cls)
-    frozen, slots, kw_only = (options.get(name, False) for name in ("frozen", "slots", "kw_only"))
+    frozen, slots, kw_only = [options.get(name, False) for name in ("frozen", "slots", "kw_only")]
     collected = dataclasses.dataclass(init=False, repr=False, eq=False, kw_only=kw_only, slots=slots)
     if slots:  # which make another class
         cls = collected(cls)
     else:
         for name in (_FIELDS, "__match_args__"):
-            setattr(cls, name, _Collected(cls, name, collected))
+            setattr(cls, name, _Collected(cls, name, collected, plain=not kw_only))
     cls.__init__ = _FirstInit(cls, frozen, slots)
     if options.get("repr", True) and "__repr__" not in cls.__dict__:
         cls.__repr__ = _repr
@@ -65,8 +68,8 @@ def _decorated(cls: Any, **options: bool) -> Any:
 class _Collected:
     """Stands for an attribute that the standard decorator gives a class, until the attribute is first looked up."""
 
-    def __init__(self, cls: Any, name: str, collected: Callable[[Any], Any]) -> None:
-        self._cls, self._name, self._collected = cls, name, collected
+    def __init__(self, cls: Any, name: str, collected: Callable[[Any], Any], plain: bool) -> None:
+        self._cls, self._name, self._collected, self.plain = cls, name, collected, plain
 
     def __get__(self, instance: object, owner: type) -> Any:
         with _collecting:
@@ -81,7 +84,8 @@ def _comparison(cls: Any, frozen: bool) -> tuple[Any, Any]:
 
     @cache
     def values() -> Callable[[Any], tuple[Any, ...]]:
-        return _values_of([f.name for f in dataclasses.fields(cls) if f.compare])
+        plain = _plain_fields(cls)
+        return _values_of(plain.compared if plain else [f.name for f in dataclasses.fields(cls) if f.compare])
 
     def equal(self: Any, other: Any) -> Any:
         if other.__class__ is not self.__class__:
@@ -129,16 +133,90 @@ def _frozen_methods(cls: Any) -> tuple[Any, Any]:
     return refuse_to_set, refuse_to_delete
 
 
+class _PlainFields(NamedTuple):
+    """Fields that a class declares by annotations, defaults and factories alone: all are parameters of ``__init__``."""
+
+    names: list[str]
+    defaults: dict[str, Any]
+    factories: dict[str, Callable[[], Any]]
+    compared: list[str]
+
+
+def _plain_fields(cls: Any) -> _PlainFields | None:
+    """Return the fields of a class that does not have them collected yet, and of its bases; None if any is special.
+
+    Special are parameters by keyword only, fields that are no parameters, and defaults within ``dataclasses.field``,
+    which the standard decorator must replace.
+    """
+    found: dict[str, Any] = {}
+    for base in reversed(cls.__mro__):
+        collected = base.__dict__.get(_FIELDS)
+        if collected is None:
+            continue
+        if not (isinstance(collected, _Collected) and collected.plain):
+            return None
+        for name, annotation in base.__annotations__.items():
+            if type(annotation) is not str or "InitVar" in annotation or "KW_ONLY" in annotation:
+                return None
+            if "ClassVar" not in annotation:
+                found[name] = getattr(base, name, dataclasses.MISSING)
+            elif not annotation.startswith("ClassVar"):
+                return None
+    factories, compared = dict[str, Callable[[], Any]](), [*found]
+    for name, default in found.items():
+        if isinstance(default, dataclasses.Field):
+            if not default.init or default.kw_only is True or default.default is not dataclasses.MISSING:
+                return None
+            if not default.compare:
+                compared.remove(name)
+            if default.default_factory is not dataclasses.MISSING:
+                factories[name] = default.default_factory
+    absent = (dataclasses.Field, type(dataclasses.MISSING))
+    defaults = {name: value for name, value in found.items() if not isinstance(value, absent)}
+    return _PlainFields([*found], defaults, factories, compared)
+
+
 class _FirstInit:
-    """Stands for the ``__init__`` of a class until it is first looked up, and is then replaced by a function."""
+    """Stands for the ``__init__`` of a class until the class has some instances, and is then replaced by a function."""
 
     def __init__(self, cls: Any, frozen: bool, slots: bool) -> None:
         self._cls, self._frozen, self._slots = cls, frozen, slots
+        self._calls = 0
+        self._fields: _PlainFields | None = None
 
     def __get__(self, instance: object, owner: type) -> Any:
+        if instance is not None and self._calls < _FIRST_INSTANCES:
+            if not self._calls and (self._frozen or self._cls.__setattr__ is object.__setattr__) and not self._slots:
+                self._fields = _plain_fields(self._cls)
+            self._calls += 1
+            if self._fields:
+                return partial(self._fill, self._fields, instance)
+        init = self._compile()
+        return init if instance is None else init.__get__(instance, owner)
+
+    def _compile(self) -> Any:
         init = _compiled_init(self._cls, self._frozen, self._slots)
         self._cls.__init__ = init
-        return init if instance is None else init.__get__(instance, owner)
+        return init
+
+    def _fill(self, fields: _PlainFields, instance: Any, /, *args: Any, **keywords: Any) -> None:
+        """Set the fields of an instance as ``__init__`` does."""
+        given = dict(zip(fields.names, args, strict=False)) | keywords
+        filled = vars(instance)
+        fits = len(given) == len(args) + len(keywords)
+        for name in fields.names:
+            if name in given:
+                filled[name] = given.pop(name)
+            elif name in fields.defaults:
+                filled[name] = fields.defaults[name]
+            elif name in fields.factories:
+                filled[name] = fields.factories[name]()
+            else:
+                fits = False
+        if given or not fits:
+            self._compile()(instance, *args, **keywords)  # raises the usual TypeError
+        elif hasattr(instance, "__post_init__"):
+            instance.__post_init__()
 
 
 def _compiled_init(cls: Any, frozen: bool, slots: bool) -> Any:
