@@ -1,11 +1,15 @@
 """Run the command line as ``python -m bucketflow``."""
 
-from .pipeline.cli.ending import ended
-from .pipeline.cli.main import main
+import gc
 
 
 def run() -> None:
     """Run the command line as a process of its own."""
+    gc.disable()  # imports make many objects and no cycles
+    from .pipeline.cli.ending import ended
+    from .pipeline.cli.main import main
+
+    gc.enable()
     try:
         main()
     finally:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlsplit
@@ -20,10 +19,10 @@ ANSWER_SECONDS = 5.0
 # listens 2 seconds after its start; a worker may have to be placed on another machine first.
 LISTENING_SECONDS = ANSWER_SECONDS
 PATIENCE_SECONDS = 3 * ANSWER_SECONDS
-# A scheduler that answered before is gone if it does not answer within this.
-GONE_SECONDS = 2.0
 # How often a process looks whether a task or a job ended, and whether its worker is still there.
 GLANCE_SECONDS = 1.0
+# A scheduler that answered before is gone if it does not answer within this.
+GONE_SECONDS = 2 * GLANCE_SECONDS
 # How often a state that changes in another process is looked at or reported.
 LOOK_SECONDS = 0.25
 
@@ -43,6 +42,8 @@ class WorkersDiedError(ClusterLostError):
 @contextmanager
 def connected(client: Any) -> Iterator[None]:
     """Raise one error if the scheduler of a client is gone; a client that knows it does not call the scheduler."""
+    from concurrent.futures import CancelledError
+
     if client.status != "running":
         raise disconnected()
     try:

@@ -9,7 +9,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
-from concurrent.futures import Future, wait
 from contextlib import contextmanager, suppress
 from itertools import islice
 from queue import Empty, SimpleQueue
@@ -30,6 +29,8 @@ from .logs import log_on_workers
 from .pool import Call, LabelOf, Node, ReadyTasks, TaskLabel, in_a_row
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from .worker_facts import Admission
 
 # One topic for all runs: the scheduler keeps a bounded number of events of each topic.
@@ -164,6 +165,8 @@ class Watch:
 
     def _fetched(self, future: Any) -> Any:
         """Fetch a result; if its worker is gone by now it is computed again."""
+        from concurrent.futures import wait
+
         try:
             arriving = fetching(future)
             while not wait([arriving], timeout=GLANCE_SECONDS).done:

@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
 from typing import Any
 
 from .address import GONE_SECONDS, LOOK_SECONDS
@@ -96,7 +95,6 @@ def announced(client: Any, prefix: str) -> dict[str, dict[str, str]]:
     return {name: client.get_dataset(name) for name in names}
 
 
-@dataclass
 class Driver:
     """Runs a function in a thread beside the one of its task, which waits, looks, and interrupts it.
 
@@ -110,12 +108,11 @@ class Driver:
         Called about once a second while the function runs.
     """
 
-    key: str
-    look: Callable[[], None]
-    stopped: bool = False
-    _leave: threading.Event = field(default_factory=threading.Event)
-    _ended: threading.Event = field(default_factory=threading.Event)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+    def __init__(self, key: str, look: Callable[[], None]) -> None:
+        self.key, self.look = key, look
+        self.stopped: bool = False
+        self._leave, self._ended = threading.Event(), threading.Event()
+        self._lock = threading.Lock()
 
     def run(self, function: Callable[[Any], None]) -> None:
         """Call a function with this worker's client; ``KeyboardInterrupt`` is raised in it when it is to stop."""

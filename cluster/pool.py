@@ -14,14 +14,15 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Mapping
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from contextvars import copy_context
-from dataclasses import dataclass
 from inspect import isgeneratorfunction
 from itertools import count, islice
 from threading import Lock
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future, ThreadPoolExecutor
 
 Call = tuple[Any, ...]
 Phases = Generator[None, None, Any]
@@ -31,7 +32,6 @@ Phases = Generator[None, None, Any]
 _SWITCH_SECONDS: Final = 5e-4
 
 
-@dataclass(frozen=True)
 class TaskLabel:
     """What Dask's pages show of a task.
 
@@ -45,9 +45,10 @@ class TaskLabel:
         Cells that it sweeps; 0 if they are unknown.
     """
 
-    name: str
-    stage: str = ""
-    cells: int = 0
+    __slots__ = ("cells", "name", "stage")
+
+    def __init__(self, name: str, stage: str = "", cells: int = 0) -> None:
+        self.name, self.stage, self.cells = name, stage, cells
 
     def of(self, what: str) -> TaskLabel:
         """Return the label of the task in one of several slices or boxes."""
@@ -58,7 +59,6 @@ LabelOf = Callable[..., TaskLabel]
 """Returns the label of a call from its arguments."""
 
 
-@dataclass(frozen=True)
 class Node:
     """A task of a graph.
 
@@ -79,13 +79,19 @@ class Node:
     label : TaskLabel, optional
     """
 
-    needs: set[Any]
-    call: Callable[[Any], Call]
-    priority: int = 0
-    moving_bytes: int = 0
-    room_bytes: int = 0
-    near: Callable[[Any], int | None] | None = None
-    label: TaskLabel | None = None
+    def __init__(
+        self,
+        needs: set[Any],
+        call: Callable[[Any], Call],
+        priority: int = 0,
+        moving_bytes: int = 0,
+        room_bytes: int = 0,
+        near: Callable[[Any], int | None] | None = None,
+        label: TaskLabel | None = None,
+    ) -> None:
+        self.needs, self.call, self.priority = needs, call, priority
+        self.moving_bytes, self.room_bytes = moving_bytes, room_bytes
+        self.near, self.label = near, label
 
 
 class _Switches:
@@ -195,6 +201,8 @@ class SerialPool:
         key, outcome
             The result or the exception of each task.
         """
+        from concurrent.futures import ThreadPoolExecutor
+
         ready = ReadyTasks(nodes)
         other = ThreadPoolExecutor(2, "transfers")
         try:
@@ -204,20 +212,19 @@ class SerialPool:
             other.shutdown(cancel_futures=True)
 
 
-@dataclass
 class _ThreadTask:
     """A task under way: its phases, the phase in the other thread, and the outcome once it is known."""
 
-    key: Any
-    phases: Phases | None
-    transfer: Future[None] | None = None
-    outcome: Any = None
-    done: bool = False
+    def __init__(self, key: Any, phases: Phases | None) -> None:
+        self.key, self.phases = key, phases
+        self.transfer: Future[None] | None = None
+        self.outcome: Any = None
+        self.done: bool = False
 
     def advance(self, before: Future[None] | None = None) -> None:
         """Run the next phase, here and now, or once another task's is over."""
         if before is not None:
-            wait([before])
+            _wait_for(before)
         assert self.phases is not None
         try:
             next(self.phases)
@@ -235,7 +242,7 @@ class _ThreadTask:
         and the traceback of an interruption references this task.
         """
         if self.transfer is not None:
-            wait([self.transfer])
+            _wait_for(self.transfer)
         phases, self.phases = self.phases, None
         if phases is not None:
             phases.close()
@@ -245,6 +252,13 @@ class _ThreadTask:
         if self.transfer is not None:
             self.transfer.result()
         return self.done
+
+
+def _wait_for(future: Future[None]) -> None:
+    """Wait until a future has ended in any way."""
+    from concurrent.futures import wait
+
+    wait([future])
 
 
 def _overlapped(ready: ReadyTasks, nodes: Mapping[Any, Node], other: ThreadPoolExecutor) -> Iterator[tuple[Any, Any]]:
@@ -417,6 +431,8 @@ class ThreadPool(SerialPool):
             yield from self._run_graph(nodes)
 
     def _run_graph(self, nodes: Mapping[Any, Node]) -> Iterator[tuple[Any, Any]]:
+        from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+
         ready = ReadyTasks(nodes)
         running: dict[Future[Any], tuple[Hashable, int]] = {}
         free = [self._each] * self._places
@@ -507,8 +523,10 @@ class CallThreads(ThreadPool):
         A place that is slow, or still starting, delays no other place. The end of the stream does not wait for a place
         that is still starting. A caller that leaves early waits for the running calls.
         """
+        from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+
         numbers, pending = count(), iter(calls)
-        window = deque[Future[Any]]()
+        window: deque[Future[Any]] = deque()
 
         def submit() -> None:
             for call in islice(pending, self._room(window)):

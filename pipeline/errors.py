@@ -18,7 +18,7 @@ from os import PathLike
 from types import FunctionType
 from typing import Any, ClassVar, Final, ParamSpec, TypeVar
 
-from ..storage.spec import file_fault
+from ..storage.faults import file_fault
 
 
 def public(named: T) -> T:

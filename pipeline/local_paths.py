@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import TextIO
 from urllib.parse import unquote, urlsplit
 
+from ..storage.faults import StorageError
 from ..storage.files import Place, cache_folder
 from ..storage.object_store import SCHEMES, ObjectPath
-from ..storage.spec import StorageError
 from .errors import ModelError, writing
 
 _URL = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+)://")

@@ -24,9 +24,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .faults import ChunkLostError, StoreError, disk_full
 from .files import SAMPLE_BYTES, Place, opened, write_all, written_whole
 from .object_store import ObjectPath, ObjectReader, each
-from .spec import ChunkLostError, Receipt, StoreError, TableSpec, disk_full
+from .spec import Receipt, TableSpec
 
 Array = NDArray[Any]
 

@@ -26,8 +26,8 @@ from threading import get_ident
 from typing import TypeAlias, overload
 from uuid import uuid4
 
+from .faults import StorageError
 from .object_store import ObjectPath, ObjectReader, ObjectWriter, each
-from .spec import StorageError
 
 Place: TypeAlias = Path | ObjectPath
 """A path in a file system or in an object store."""

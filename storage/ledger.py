@@ -22,9 +22,10 @@ from collections.abc import Collection, Iterable
 from typing import Any
 
 from .chunks import damaged
+from .faults import StorageError, disk_full, file_fault
 from .files import Place, ends_a_line, logged_lines, opened
 from .object_store import ObjectPath, StaleObjectError, each
-from .spec import Key, Receipt, StorageError, TableSpec, disk_full, file_fault
+from .spec import Key, Receipt, TableSpec
 
 # Lines of JSON that end with their own checksum. Truncated or changed lines are ignored.
 

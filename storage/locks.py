@@ -30,9 +30,9 @@ from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
 
+from .faults import StorageError, disk_full
 from .files import Place, opened, read_whole
 from .object_store import ObjectPath, StaleObjectError
-from .spec import StorageError, disk_full
 
 
 def is_gone(holder: Mapping[str, Any]) -> bool:

@@ -15,7 +15,7 @@ from functools import cache, lru_cache
 from io import RawIOBase
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from .spec import StoreError
+from .faults import StoreError
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor

@@ -22,6 +22,7 @@ from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
 from . import ledger
+from .faults import DamagedError, OtherFormatError, StorageError, StoreError, disk_full, file_fault
 from .files import (
     PARTIAL,
     LineLog,
@@ -49,7 +50,6 @@ from .locks import (
     try_lock,
 )
 from .object_store import ObjectPath
-from .spec import DamagedError, OtherFormatError, StorageError, StoreError, disk_full, file_fault
 
 Lock: TypeAlias = LockFile | Lease
 """What is held until it is closed; ``writable()`` says whether this process may write."""

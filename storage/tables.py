@@ -21,9 +21,10 @@ import numpy as np
 
 from . import ledger
 from .chunks import BLOSC, configuration
+from .faults import StoreError, disk_full
 from .files import Place, file_bytes, opened, own_name, read_whole, remove_folder, write_all, written_whole
 from .object_store import ObjectPath, StaleObjectError, each
-from .spec import StoreError, TableSpec, disk_full
+from .spec import TableSpec
 
 _METADATA = "zarr.json"
 #: Ends of the names of arrays beside a table of probabilities: the scale of each chunk, and whether it holds logs.

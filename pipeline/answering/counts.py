@@ -15,7 +15,7 @@ from ...tasks.steps.semiring import Semiring, mod_sum_product
 from ...tasks.steps.step import Step, make_step
 from ..errors import BudgetError, InternalError
 from ..orders.tree_search import HOPELESS_SECONDS
-from ..plans.plan import Plan, relowered, repriced
+from ..plans.plan import MorePrimesError, Plan, relowered, repriced
 from ..plans.row_bounds import least_seconds
 from ..plans.stages import Evaluations
 from ..preprocessing.consistency import allowed
@@ -203,17 +203,6 @@ def _possible_log(network: Network, arithmetic: Arithmetic[Any], leaf: Leaf) -> 
 def _is_small(network: Network) -> bool:
     """Whether the first sweep alone proves any count."""
     return math.prod(network.dims) <= _LOG_EXACT
-
-
-class MorePrimesError(Exception):
-    """A count needs more sweeps than its price includes; the argument is the number of primes."""
-
-
-def with_primes(plan: Plan, primes: int) -> Plan:
-    """Return the plan of a count for which the number of primes is known."""
-    later = plan.evaluations
-    assert later is not None
-    return replace(plan, evaluations=replace(later, primes=max(later.primes, primes), expected=primes))
 
 
 def count(run: Run[Any]) -> Result:

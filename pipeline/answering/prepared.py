@@ -27,7 +27,6 @@ from ..preprocessing.preprocess import Network
 from ..queries.arithmetic import Arithmetic, ScaledPartition, arithmetic_for, optimum_arithmetic
 from ..trees.costs import Rates
 from ..trees.tree import Target, Tree
-from .counts import counted_plan
 from .placement import divided, verify_kept, verify_workers_memory
 from .question import Question
 
@@ -225,6 +224,8 @@ def planned(prepared: Prepared, rates: Callable[[Semiring], Rates], tree: Tree |
         plan = divided(plan, resources, known, lambda: prepared.memory_bytes)
     verify_workers_memory(plan, resources, bool(stored))
     if prepared.network.query == "count":
+        from .counts import counted_plan
+
         longest = min(prepared.most_work / ROWS_PER_SECOND, HOPELESS_SECONDS)
         plan = counted_plan(plan, prepared.network, prepared.arithmetic, known, prepared.memory_bytes, longest)
     return replace(prepared, resources=resources, prices=replace(prices, chosen=plan))

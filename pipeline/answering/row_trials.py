@@ -14,7 +14,6 @@ from ..machine.resources import Resources
 from ..plans.plan import Plan
 from ..preprocessing.leaf_rows import leaf_rows, possible
 from ..results.proof import RowsWork
-from .counts import least_seconds_by_rows
 from .prepared import ROWS_PER_SECOND, Prepared, by_rows, known_rates, planned, planner_of, unplanned
 from .question import LARGE_CELLS, Question
 
@@ -96,8 +95,11 @@ def trial_beside(prepared: Prepared, most_work: float) -> Prepared | None:
         return None
     later = plan.evaluations and replace(plan.evaluations, together=1, steps=())
     rows = replace(rows, evaluations=later)
-    if later and least_seconds_by_rows(rows) > trial.most_work / ROWS_PER_SECOND:
-        return None
+    if later:
+        from .counts import least_seconds_by_rows
+
+        if least_seconds_by_rows(rows) > trial.most_work / ROWS_PER_SECOND:
+            return None
     return replace(trial, prices=Prices(rows))
 
 
@@ -113,6 +115,7 @@ def all_cells_seconds(plan: Plan) -> float:
 def sampled_seconds(trial: Prepared, run: Run[Any]) -> float:
     """Return the predicted seconds of a trial, estimated from samples of its tables, for all sweeps and slices."""
     from ..runs.row_samples import sampled_work
+    from .counts import least_seconds_by_rows
 
     plan = run.plan
     return least_seconds_by_rows(plan) + plan.sweeps * sampled_work(run, trial.most_work) / ROWS_PER_SECOND

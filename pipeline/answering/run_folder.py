@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...cluster.version import __version__
+from ...storage.faults import DiskFullError, StorageError, UnreachableError
 from ...storage.files import Place, file_bytes, free_bytes
 from ...storage.locks import scratch_folder
 from ...storage.object_store import ObjectPath
-from ...storage.spec import DiskFullError, StorageError, UnreachableError
 from ...tasks.gpu.memory import is_short
 from ...tasks.steps.light_dataclass import dataclass
 from ..errors import BudgetError, IncompatibleRunError, StoppedError, format_bytes

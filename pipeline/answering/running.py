@@ -18,7 +18,6 @@ from ...cluster.dask_pool import DaskPool
 from ...cluster.memory import peak_rss_bytes
 from ...cluster.pool import Pool, SerialPool
 from ...storage.files import Place
-from ...storage.spec import TableSpec
 from ...tasks.compiler.code_cache import compiler_pays
 from ...tasks.steps.number_limits import FAR_INTEGER
 from ...tasks.sweeps.sweep import timed_steps
@@ -33,10 +32,8 @@ from ..results.result import Result
 from ..runs.parts import sweep_parts
 from ..runs.pools import NOTHING_SENT, open_tables
 from ..runs.run import TABLES, Run
-from ..runs.slices import sweep_beliefs, whole_beliefs
 from ..trees.tree import Target
 from .answers import optimum, partition
-from .counts import count
 from .placement import dask_work, pool_for, temporary_folder
 from .prepared import Prepared, prepare
 from .question import Question
@@ -44,6 +41,7 @@ from .row_trials import in_slices, room_for, work_of
 from .run_folder import RunFolder, check_space, resumable, used_bytes
 
 if TYPE_CHECKING:
+    from ...storage.spec import TableSpec
     from ..plans.plan import Plan
     from ..results.posteriors import Marginals
     from ..runs.dense_boxes import BoxRun
@@ -59,10 +57,16 @@ A = TypeVar("A", Result, "Marginals")
 _ANSWERS: dict[str, Callable[[Run[Any], Question], Answer]] = {
     "optimum": lambda run, _: optimum(run),
     "partition": lambda run, _: partition(run),
-    "count": lambda run, _: count(run),
+    "count": lambda run, _: _count(run),
     "marginals": lambda run, question: marginals(run, question),
     "max-marginals": lambda run, question: marginals(run, question),
 }
+
+
+def _count(run: Run[Any]) -> Answer:
+    from .counts import count
+
+    return count(run)
 
 
 def in_temporary_folder(prepared: Prepared, progress: Progress | None, notes: list[str]) -> Answer:
@@ -321,6 +325,8 @@ def propagate(run: Run[Any]) -> Beliefs:
 
 
 def _swept(run: Run[Any]) -> Beliefs:
+    from ..runs.slices import sweep_beliefs, whole_beliefs
+
     plan = run.plan
     if plan.rows_stored:
         from ..runs.row_sweep import opened_row_tables

@@ -18,9 +18,9 @@ from ...cluster.address import ClusterLostError
 from ...cluster.dask_pool import DaskPool
 from ...cluster.memory import default_memory_bytes
 from ...cluster.pool import Node, Pool, SerialPool, TaskLabel
+from ...storage.faults import OtherFormatError, StorageError
 from ...storage.files import Place
 from ...storage.run_folder import BatchDir
-from ...storage.spec import OtherFormatError, StorageError
 from ...tasks.steps.number_limits import ordered_sum
 from ..api.progress import rows_bar
 from ..errors import BucketflowError, IncompatibleRunError, StoppedError, checks_keywords, public

@@ -15,9 +15,10 @@ from rich.table import Table
 from rich.text import Text
 
 from ...storage import ledger
+from ...storage.faults import StorageError
 from ...storage.files import Place, file_bytes
 from ...storage.run_folder import stored_bounds, stored_plan, stored_result
-from ...storage.spec import Receipt, StorageError
+from ...storage.spec import Receipt
 from ...storage.tables import stored_arrays
 from ..drawings.shown import LISTED_MEMBERS, LISTED_STEPS, SAME_SECONDS, wrapped
 from ..errors import IncompatibleRunError, counted, encodable, format_bytes, logarithm, printable, shorten

@@ -13,9 +13,9 @@ from ...cluster.address import ClusterError
 from ...cluster.connect import verify_workers
 from ...cluster.driver import Driver, worker_address
 from ...storage import ledger
+from ...storage.faults import StorageError
 from ...storage.locks import LEASE_SECONDS
 from ...storage.run_folder import JobDir
-from ...storage.spec import StorageError
 from ..answering.answer_question import solved
 from ..api.stored_runs import stored_question
 from ..errors import BucketflowError, StoppedError

@@ -14,11 +14,11 @@ from typing import Any, TypeVar
 from ...cluster import driver
 from ...cluster.address import GLANCE_SECONDS
 from ...cluster.connect import Link
+from ...storage.faults import file_fault
 from ...storage.files import Place
 from ...storage.locks import PAUSE_SECONDS
 from ...storage.object_store import ObjectPath
 from ...storage.run_folder import JobDir, job_folders, stored_bounds, stored_plan, stored_result
-from ...storage.spec import file_fault
 from ..answering.run_folder import resumable
 from ..api.stored_runs import move_model, stored_question
 from ..drawings.html import Html, labelled

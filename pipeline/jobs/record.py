@@ -10,9 +10,9 @@ from typing import Any, Final, Literal
 
 from ...cluster.driver import cluster_usage
 from ...cluster.memory import peak_rss_bytes
+from ...storage.faults import StorageError
 from ...storage.files import Place
 from ...storage.run_folder import JobDir
-from ...storage.spec import StorageError
 from ..errors import IncompatibleRunError, format_bytes, shown_number
 from ..models.query import OPTION_ROWS
 from ..options import Options, ProofOptions

@@ -20,9 +20,9 @@ from uuid import uuid4
 import numpy as np
 
 from ...cluster.version import __version__
+from ...storage.faults import disk_full
 from ...storage.files import PARTIAL, SAMPLE_BYTES, Place, cache_folder, write_all, write_whole
 from ...storage.object_store import ObjectPath
-from ...storage.spec import disk_full
 from ...tasks.compiler.code_cache import cpu_model, is_compiled
 from ...tasks.cpu.dense import run
 from ...tasks.steps.lowering import lower

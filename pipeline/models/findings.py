@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from ...tasks.steps.light_dataclass import dataclass
 from ...tasks.steps.number_limits import SAME_SHARE
 from ..errors import InternalError, ModelError
-from .bayesian_networks import children_fault, cycle_fault, row_sums
 from .function import Function
 from .model import Model
 
@@ -60,7 +59,11 @@ def most_log10(
         Variables that have one state each in the sum.
     """
     functions, names, dims = model.functions, model.names, model.dims
-    if model.kind != "bayes" or children_fault(functions, names) or cycle_fault(functions, names):
+    if model.kind != "bayes":
+        return None
+    from .bayesian_networks import children_fault, cycle_fault
+
+    if children_fault(functions, names) or cycle_fault(functions, names):
         return None
     factors = [f.positive[1] if f.child in fixed else _most_of_rows(f, dims) for f in functions]
     factors += [float(np.max(weights)) for weights in likelihoods]
@@ -68,7 +71,11 @@ def most_log10(
 
 
 def _most_of_rows(function: Function, dims: Sequence[int]) -> float:
-    return function.most_of_rows if function.rows is None else float(row_sums(function, dims).max())
+    if function.rows is None:
+        return function.most_of_rows
+    from .bayesian_networks import row_sums
+
+    return float(row_sums(function, dims).max())
 
 
 Array = NDArray[Any]

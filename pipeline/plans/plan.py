@@ -381,3 +381,14 @@ def lowered_step(
 ) -> Step:
     """Fix the loops of one step for the given domain sizes."""
     return make_step(node, inputs, input_axes, axes, sizes, problem.semiring)
+
+
+class MorePrimesError(Exception):
+    """A count needs more sweeps than its price includes; the argument is the number of primes."""
+
+
+def with_primes(plan: Plan, primes: int) -> Plan:
+    """Return the plan of a count for which the number of primes is known."""
+    later = plan.evaluations
+    assert later is not None
+    return replace(plan, evaluations=replace(later, primes=max(later.primes, primes), expected=primes))

@@ -15,9 +15,10 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from ...storage import ledger
+from ...storage.faults import StorageError
 from ...storage.files import Place
 from ...storage.run_folder import JobDir, stored_bounds, stored_plan, stored_result
-from ...storage.spec import Receipt, StorageError
+from ...storage.spec import Receipt
 from ...tasks.steps.step import Step
 from ..answering.prepared import Prepared, prepare
 from ..api.stored_runs import stored_question

@@ -23,8 +23,9 @@ import numpy as np
 from ...cluster.memory import default_memory_bytes
 from ...cluster.pool import Node, TaskLabel
 from ...storage.chunks import write_chunk
+from ...storage.faults import ChunkLostError, StorageError
 from ...storage.files import Place
-from ...storage.spec import ChunkLostError, Receipt, StorageError, TableSpec
+from ...storage.spec import Receipt, TableSpec
 from ...storage.tables import LOG_SCALE, LOGS, create_table
 from ...tasks.boxes.box import Box, added_shares, run_box
 from ...tasks.boxes.codecs import Codec, root_table

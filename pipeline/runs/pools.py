@@ -12,8 +12,8 @@ import numpy as np
 from ...cluster.address import ClusterError, ClusterLostError, WorkersDiedError, verify_listening
 from ...cluster.dask_pool import Begin, DaskPool
 from ...cluster.pool import Pool, SerialPool
+from ...storage.faults import disk_full
 from ...storage.files import Place
-from ...storage.spec import disk_full
 from ...tasks.sweeps.program import pick
 from ..errors import BucketflowError, BudgetError, StoppedError, format_bytes, size_option
 from ..machine.resources import Resources

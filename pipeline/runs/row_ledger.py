@@ -21,8 +21,9 @@ from numpy.typing import NDArray
 
 from ...cluster.pool import Node, TaskLabel
 from ...storage import ledger
+from ...storage.faults import ChunkLostError
 from ...storage.files import free_bytes
-from ...storage.spec import ChunkLostError, Receipt, TableSpec
+from ...storage.spec import Receipt, TableSpec
 from ...tasks.boxes.box import new_receipt
 from ...tasks.boxes.row_box import (
     Path,

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from ...cluster.dask_pool import DaskPool
 from ...cluster.pool import Call, DeviceThreads, LabelOf, TaskLabel, present_device
+from ...storage.faults import ChunkLostError
 from ...storage.files import Place
-from ...storage.spec import ChunkLostError, Receipt, TableSpec
 from ...tasks.compiler.code_cache import compiler_pays
 from ...tasks.steps.light_dataclass import dataclass
 from ...tasks.steps.policy import Policy
@@ -31,6 +31,7 @@ from .pools import open_tables
 from .run import TABLES, Run
 
 if TYPE_CHECKING:
+    from ...storage.spec import Receipt, TableSpec
     from .device_slices import DeviceSweeps
 
 
@@ -125,6 +126,8 @@ class Slices(Generic[T]):
     @cached_property
     def table(self) -> TableSpec:
         """The array of the beliefs that the groups found: one after the other, one chunk a group."""
+        from ...storage.spec import TableSpec
+
         cells, dtype = sum(map(prod, self.shapes.values())), self.arithmetic.codec.belief_dtype
         labels = f"{self.name}_group", f"{self.name}_cell"
         told = {"kind": "beliefs of each group, one after the other", "of": [list(target) for target in self.shapes]}

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 from ...cluster.dask_pool import Begin, DaskPool, TaskBatch
@@ -134,7 +133,7 @@ def begin_group(
         what = f"slice{place}of{slices}"
         submit_steps(rest, {*program.outputs}, made, _submit_at(batch, held, states, made, what, len(first)))
         tables += [made[node] for node in nodes]
-    ended = replace(label, cells=0)
+    ended = TaskLabel(label.name, label.stage)
     end = batch.submit(end_group, held.handle, number, worth, tuple(nodes), *tables, label=ended)
     return batch.send({0: end})[0]
 
@@ -231,7 +230,7 @@ def begin_box(
     submit_steps(box.program.steps, apart, made, lambda position, step: store(step.node, step_at(position, step)))
     nodes = tuple(node for node in apart if node in made)
     ends = *stored, *[made[node] for node in nodes]
-    ended = replace(label, cells=0)
+    ended = TaskLabel(label.name, label.stage)
     return batch.send({0: batch.submit(end_box, held.handle, number, states, wanted, nodes, *ends, label=ended)})[0]
 
 

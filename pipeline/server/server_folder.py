@@ -14,9 +14,9 @@ from io import FileIO
 from pathlib import Path
 
 from ...cluster.version import install_hint
+from ...storage.faults import file_fault
 from ...storage.files import UntrustedError, cache_folder, check_folder, opened, write_all
 from ...storage.locks import PAUSE_SECONDS, open_lock, try_lock
-from ...storage.spec import file_fault
 from ..errors import BucketflowError, unreadable
 
 _OWN_FILE = stat.S_IRUSR | stat.S_IWUSR

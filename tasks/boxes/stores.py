@@ -29,10 +29,11 @@ from ...storage.chunks import (
     read_chunk,
     write_chunk,
 )
+from ...storage.faults import ChunkLostError, StorageError
 from ...storage.files import SAMPLE_BYTES, Place
 from ...storage.object_store import ObjectPath, each
-from ...storage.spec import ChunkLostError, Receipt, StorageError, TableSpec
 from ...storage.spec import Key as Key
+from ...storage.spec import Receipt, TableSpec
 from ...storage.tables import create_table, delete_table, stored_table
 from ..gpu.arrays import on_host
 from ..steps.light_dataclass import dataclass

@@ -8,11 +8,9 @@ The errors of work that a device cannot do are here too, so that callers can cat
 
 from __future__ import annotations
 
-import mmap
 import threading
 import weakref
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -142,6 +140,9 @@ class Pinned:
 
 def _page_locked(nbytes: int) -> Array:
     """Lock fresh pages: large ones if the system has them, and touched by several threads first, which is faster."""
+    import mmap
+    from concurrent.futures import ThreadPoolExecutor
+
     pages = mmap.mmap(-1, nbytes)
     if hasattr(mmap, "MADV_HUGEPAGE"):
         pages.madvise(mmap.MADV_HUGEPAGE)

@@ -35,7 +35,7 @@ else:
 
 
 _OPTIONS = {"frozen", "eq", "repr", "kw_only", "slots"}
-_METHODS = {"__init__", "__eq__", "__hash__", "__setattr__", "__delattr__"}
+_METHODS = {"__init__", "__setattr__", "__delattr__"}
 _FIELDS = "__dataclass_fields__"
 #: This many instances are filled without a compiled ``__init__``. To compile one takes as long as some 400 of them.
 _FIRST_INSTANCES = 100
@@ -57,7 +57,11 @@ def _decorated(cls: Any, **options: bool) -> Any:
     if options.get("repr", True) and "__repr__" not in cls.__dict__:
         cls.__repr__ = _repr
     if options.get("eq", True):
-        cls.__eq__, cls.__hash__ = _comparison(cls, frozen)
+        equal, hashed = _comparison(cls, frozen)
+        if cls.__dict__.get("__hash__") is None:  # a class with a method to compare, and none to hash, has None
+            cls.__hash__ = hashed
+        if "__eq__" not in cls.__dict__:
+            cls.__eq__ = equal
     if frozen:
         cls.__setattr__, cls.__delattr__ = _frozen_methods(cls)
         if slots:  # pickle would set attributes

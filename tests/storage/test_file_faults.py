@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from bucketflow.pipeline.cli.main import main
 from bucketflow.pipeline.errors import FormatError, UnreadableError, unreadable
-from bucketflow.storage import spec
+from bucketflow.storage import faults
 
 READERS = [
     ("info", "PATH"),
@@ -27,7 +27,7 @@ READERS = [
 
 
 def test_examples() -> None:
-    assert doctest.testmod(spec).failed == 0
+    assert doctest.testmod(faults).failed == 0
 
 
 @pytest.mark.parametrize("command", READERS, ids=" ".join)

@@ -15,9 +15,9 @@ import pytest
 
 import bucketflow
 from bucketflow.storage import locks
+from bucketflow.storage.faults import StorageError
 from bucketflow.storage.locks import open_lock, this_process, try_lock
 from bucketflow.storage.run_folder import RunDir
-from bucketflow.storage.spec import StorageError
 from tests.models import grid
 
 

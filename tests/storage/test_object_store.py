@@ -15,10 +15,11 @@ from uuid import uuid4
 import pytest
 
 from bucketflow.storage import files, ledger, locks, object_store
+from bucketflow.storage.faults import StorageError
 from bucketflow.storage.files import LineLog, Place, logged_lines, read_whole, write_all, written_whole
 from bucketflow.storage.locks import is_held, take_lease
 from bucketflow.storage.object_store import ObjectPath, StaleObjectError
-from bucketflow.storage.spec import Receipt, StorageError
+from bucketflow.storage.spec import Receipt
 
 KEY = ("msg_1", (0, 2))
 

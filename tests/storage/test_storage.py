@@ -12,8 +12,9 @@ import pytest
 
 from bucketflow.storage import chunks, ledger
 from bucketflow.storage.chunks import compress, paying
+from bucketflow.storage.faults import ChunkLostError, DiskFullError, StorageError
 from bucketflow.storage.run_folder import RunDir, sweep_partial_files
-from bucketflow.storage.spec import ChunkLostError, DiskFullError, Receipt, StorageError, TableSpec
+from bucketflow.storage.spec import Receipt, TableSpec
 from bucketflow.storage.tables import create_group, create_table, stored_table
 
 SPEC = TableSpec("msg_7", (4, 2, 9), ("d", "b", "j"), (3, 5, 7), frozenset({4, 9}), "int32")

@@ -82,6 +82,42 @@ def test_values_are_set_compared_and_shown(made: tuple[Any, Any, Any]) -> None:
         point()
 
 
+@pytest.mark.parametrize("many", [1, 300])
+def test_the_first_instances_and_later_ones_are_equal(made: tuple[Any, Any, Any], many: int) -> None:
+    point, _, opened = made
+    assert [vars(point(1, names=["a"], y=k)) for k in range(many)] == [
+        {"x": 1, "y": k, "names": ["a"]} for k in range(many)
+    ]
+    assert [*vars(point(1, names=["a"], y=3))] == ["x", "y", "names"]
+    assert opened(only=2.0) == opened(2.0)
+    for given, named in (((1, 2, [], 4), {}), ((1,), {"x": 1}), ((1,), {"z": 1}), ((), {"y": 1})):
+        with pytest.raises(TypeError, match="argument"):
+            point(*given, **named)
+
+
+@pytest.mark.parametrize("decorator", BOTH.values(), ids=BOTH)
+def test_a_class_with_its_own_comparison_keeps_it(decorator: Callable[..., Any]) -> None:
+    @decorator(frozen=True)
+    class Hashed:
+        x: int
+        y: int = 0
+
+        def __hash__(self) -> int:
+            return self.x
+
+    @decorator(frozen=True)
+    class Compared:
+        x: int
+
+        def __eq__(self, other: object) -> bool:
+            return True
+
+    assert hash(Hashed(7)) == 7
+    assert Hashed(7) != Hashed(7, 1)
+    assert Compared(1) == Compared(2)
+    assert hash(Compared(1)) == hash((1,)) != hash(Compared(2))
+
+
 def test_frozen_values_stay(made: tuple[Any, Any, Any]) -> None:
     point, counted, opened = made
     for value in (point(1), counted(1)):

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from bucketflow.storage.chunks import BLOSC, path_of, read_chunk, write_chunk
-from bucketflow.storage.spec import ChunkLostError, Receipt, TableSpec
+from bucketflow.storage.faults import ChunkLostError
+from bucketflow.storage.spec import Receipt, TableSpec
 from bucketflow.storage.tables import create_table
 from bucketflow.tasks.boxes import read_loops
 from bucketflow.tasks.boxes.read_loops import File, read_together

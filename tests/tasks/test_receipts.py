@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from bucketflow.storage import ledger
-from bucketflow.storage.spec import ChunkLostError, Receipt, StorageError, TableSpec
+from bucketflow.storage.faults import ChunkLostError, StorageError
+from bucketflow.storage.spec import Receipt, TableSpec
 from bucketflow.tasks.boxes.stores import ChunkFiles, Receipts
 
 SPEC = TableSpec("costs", (0, 1), ("a", "b"), (3, 4), frozenset((0,)), "int64")

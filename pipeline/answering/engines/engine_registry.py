@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from ....tasks.compiler.outside_process import folder_of
 from ....tasks.steps.light_dataclass import dataclass
 from ..question import Question
 from .engine import Engine
@@ -70,6 +69,12 @@ def _search(request: QueryRequest, sweep: SweepEngine) -> Engine:
     return SearchEngine(request)
 
 
+def _has_ganak() -> bool:
+    from ....tasks.compiler.outside_process import folder_of
+
+    return folder_of("pyganak") is not None
+
+
 def _ganak(request: QueryRequest, sweep: SweepEngine) -> Engine:
     from .sum_engines import GanakEngine
 
@@ -119,7 +124,7 @@ ENGINES: Final = (
     EngineKind(
         *(GANAK, _SUMS, _ganak, "Ganak counted in a process of its own", _SEED),
         keeps_order=True,
-        installed=lambda: folder_of("pyganak") is not None,
+        installed=_has_ganak,
     ),
     EngineKind("circuit", frozenset(("marginals",)), _circuit, _TRACED, _SEED),
     EngineKind("outer circuit", frozenset(("mmap",)), _outer_circuit, _TRACED, _SEED, keeps_order=True),

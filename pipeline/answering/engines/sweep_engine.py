@@ -20,7 +20,7 @@ from ...orders.depth_first import sweep_cells
 from ...orders.last_variables import cells_left, trees_with_last
 from ...orders.min_fill import least_width
 from ...orders.tree_search import TreeSearch
-from ...plans.plan import Plan
+from ...plans.plan import MorePrimesError, Plan, with_primes
 from ...plans.problem import UNLIMITED_BYTES
 from ...plans.tree_planner import TreePlanner
 from ...preprocessing.leaf_rows import is_listed
@@ -28,7 +28,6 @@ from ...preprocessing.preprocess import Network
 from ...results.remaining_time import ProgressEvent
 from ...trees.costs import Rates, gpu_rates, residue_rates, tree_cost
 from ...trees.tree import Tree
-from ..counts import MorePrimesError, expected_primes, with_primes
 from ..placement import compile_seconds_of, with_less_device_memory
 from ..prepared import Prepared, planner_of, prepare, unplanned
 from ..question import is_whole, spare_bytes
@@ -312,6 +311,7 @@ class SweepEngine:
         if self.request.question.query != "count" or bits <= _ONE_SWEEP_BITS:
             return 0
         from ...queries.counting import most_primes
+        from ..counts import expected_primes
 
         return min(most_primes(bits * math.log(2)), expected_primes(self.request.network))
 

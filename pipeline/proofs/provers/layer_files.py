@@ -20,8 +20,9 @@ from numpy.typing import NDArray
 
 from ....storage import ledger
 from ....storage.chunks import damaged, read_rows, write_chunk
+from ....storage.faults import ChunkLostError, DiskFullError
 from ....storage.files import refuse_links
-from ....storage.spec import ChunkLostError, DiskFullError, Receipt, TableSpec
+from ....storage.spec import Receipt, TableSpec
 from ....tasks.rows.host import HOST
 from ....tasks.rows.numpy_rows import comparable
 from ...cost_networks.cost_network import CostNetwork, CostTable, Restore, States

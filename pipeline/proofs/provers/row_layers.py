@@ -298,7 +298,7 @@ class RowSearch:
 
     def _go_on_disk(self) -> None:
         """Search layers on disk, without cutting rows."""
-        from ....storage.spec import StorageError
+        from ....storage.faults import StorageError
 
         try:
             self._stored = self._stored or self._on_disk()

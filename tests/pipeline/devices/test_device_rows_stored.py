@@ -21,7 +21,8 @@ from bucketflow import Model
 from bucketflow.cluster.pool import in_a_row
 from bucketflow.pipeline.budget.budget_policy import BudgetPolicy
 from bucketflow.pipeline.runs import row_ledger
-from bucketflow.storage.spec import ChunkLostError, Receipt, TableSpec
+from bucketflow.storage.faults import ChunkLostError
+from bucketflow.storage.spec import Receipt, TableSpec
 from bucketflow.tasks.boxes import device_stores, row_box
 from bucketflow.tasks.boxes.row_box import RowBoxes, row_box_phases, run_row_box, sizes_within
 from bucketflow.tasks.gpu.arrays import is_device

@@ -28,7 +28,7 @@ from bucketflow.pipeline.minibuckets.partition import Partition, Size, partition
 from bucketflow.pipeline.minibuckets.run_boxes import Found, Spilling, least_total, log_sum
 from bucketflow.pipeline.preprocessing.preprocess import reduce_model
 from bucketflow.storage import ledger
-from bucketflow.storage.spec import StorageError
+from bucketflow.storage.faults import StorageError
 from bucketflow.tasks.steps.semiring import LOG_SUM, MIN_PLUS
 from tests.device_stand_in import device
 from tests.killing import stopped

@@ -22,7 +22,7 @@ from bucketflow.pipeline.proofs.provers.layer_files import Beginning, RowFiles
 from bucketflow.pipeline.proofs.provers.layered_search import Stop
 from bucketflow.pipeline.proofs.provers.row_layers import RowSearch
 from bucketflow.pipeline.proofs.remote_prover import restricted
-from bucketflow.storage.spec import DiskFullError
+from bucketflow.storage.faults import DiskFullError
 from bucketflow.tasks.rows.layers import HOST
 
 from . import test_chain

@@ -20,7 +20,7 @@ from bucketflow.pipeline.cost_networks.cost_network import CostNetwork
 from bucketflow.pipeline.proofs.provers.layer_files import RowFiles, merges
 from bucketflow.pipeline.proofs.provers.row_layers import LayerRound, RowSearch
 from bucketflow.pipeline.proofs.provers.stored_layers import StoredLayers
-from bucketflow.storage.spec import ChunkLostError, DiskFullError
+from bucketflow.storage.faults import ChunkLostError, DiskFullError
 from bucketflow.tasks.rows.layers import HOST
 
 from .networks import brute_least, cost_networks

@@ -19,8 +19,8 @@ from bucketflow.pipeline.answering import placement
 from bucketflow.pipeline.cli.main import main
 from bucketflow.pipeline.runs import slices as marginal_slices
 from bucketflow.storage import chunks, ledger
+from bucketflow.storage.faults import DiskFullError
 from bucketflow.storage.run_folder import stored_plan, write_json
-from bucketflow.storage.spec import DiskFullError
 from tests.killing import killing_one, stopped
 from tests.models import grid
 

@@ -141,7 +141,8 @@ def test_nothing_is_said_of_ctrl_c_while_the_interpreter_ends(start: str) -> Non
     """Of a program that calls the command, Python says what it says of any."""
     code = f"""
 import os, signal, sys, threading
-from bucketflow.__main__ import main, run
+from bucketflow.__main__ import run
+from bucketflow.pipeline.cli.main import main
 real = threading._shutdown
 def shutdown():
     os.kill(os.getpid(), signal.SIGINT)
