@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from ..compiler.jit import njit
 from ..compiler.vectors import (
-    VECTOR_BYTES,
     VectorLaw,
     add,
     clamp,
@@ -45,6 +44,7 @@ from ..steps.products import (
     RIGHT_COLUMNS,
     TILE_BYTES,
     TILE_ROWS,
+    VECTOR_BYTES,
     Product,
     batches_inside,
     buffer_cells,

@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from ..compiler.jit import njit
 from ..compiler.vectors import (
-    VECTOR_BYTES,
     VectorLaw,
     clamp,
     element_pointer,
@@ -39,6 +38,7 @@ from ..compiler.vectors import (
     store_vector,
     word,
 )
+from ..steps.products import VECTOR_BYTES
 from ..steps.semiring import Semiring
 from ..steps.streaming import StreamLoops
 from .numpy_blocks import run_nest
