@@ -17,6 +17,8 @@ from .options import (
     print_answer,
     print_lines,
     print_notes,
+    text_option,
+    whole_option,
     with_options,
 )
 
@@ -28,32 +30,21 @@ SAMPLE = "sample"
 _MOST_LISTED = 100_000
 _OF_SAMPLES = ("samples", "temperature")
 _OPTIONS: dict[str, Callable[[Command], Command]] = {
-    "samples": click.option("--samples", type=click.IntRange(min=0), metavar="N", help="Number of samples."),
+    "samples": whole_option("--samples", "N", "Number of samples.", least=0),
     "temperature": click.option(
         "--temperature",
         type=float,
         metavar="T",
         help="Temperature of samples from a cost network: weights exp(-cost/T); inf draws uniformly.",
     ),
-    "best": click.option(
-        "--best", type=click.IntRange(min=1), metavar="M", help="List the M best assignments, in order."
-    ),
-    "diverse": click.option(
-        "--diverse",
-        type=click.IntRange(min=1),
-        metavar="D",
-        help="List assignments that differ pairwise in at least D variables.",
-    ),
-    "within": click.option(
-        "--within",
-        metavar="D",
-        help="List all assignments within D of the optimal cost, or of its log10 probability.",
+    "best": whole_option("--best", "M", "List the M best assignments, in order."),
+    "diverse": whole_option("--diverse", "D", "List assignments that differ pairwise in at least D variables."),
+    "within": text_option(
+        "--within", "D", "List all assignments within D of the optimal cost, or of its log10 probability."
     ),
     "all_optimal": click.option("--all-optimal", is_flag=True, default=None, help="Count and list all optima."),
-    "out": click.option(
-        "--out",
-        metavar="FILE",
-        help="Write the answer to a .json or .csv file; samples to .csv, .jsonl or .parquet.",
+    "out": text_option(
+        "--out", "FILE", "Write the answer to a .json or .csv file; samples to .csv, .jsonl or .parquet."
     ),
 }
 

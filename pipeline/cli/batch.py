@@ -26,12 +26,14 @@ from .options import (
     complete_path,
     json_option,
     no_check_option,
+    number_option,
     on_cluster,
     option,
     options_of,
     print_notes,
     print_written,
     reading_by,
+    text_option,
 )
 
 if TYPE_CHECKING:
@@ -50,17 +52,12 @@ _DRAWN = ("pricing", "asking")
 
 @click.command("batch", cls=Grouped)
 @click.argument("manifest", shell_complete=complete_path)
-@click.option(
-    "--out",
-    required=True,
-    metavar="DIR",
-    help="Folder for the results. Rows that it already answers are skipped.",
-)
+@text_option("--out", "DIR", "Folder for the results. Rows that it already answers are skipped.", required=True)
 @click.option("--query", default="optimum", show_default=True, help="Query of rows without one.")
 @option("memory", "Memory budget of rows without one.")
 @options_of("workers", "scheduler", "gpus")
-@click.option("--max-time", type=click.FloatRange(min=0), metavar="S", help="Stop after S seconds.")
-@click.option("--stop-at", metavar="HH:MM", help="Stop at this time of day.")
+@number_option("--max-time", "S", "Stop after S seconds.")
+@text_option("--stop-at", "HH:MM", "Stop at this time of day.")
 @no_check_option
 @json_option
 @guarded
@@ -158,18 +155,11 @@ def _title(prices: list[tuple[Row, Price]], lines: int, waiting: int) -> str:
 @click.option("--port", default=0, metavar="N", help="Port.  [default: a free one]")
 @click.option("--query", default="optimum", show_default=True, help="Query of rows without one.")
 @option("memory", "Memory budget of the server; cached models take at most half of it.")
-@click.option(
-    "--time",
-    type=click.FloatRange(min=0),
-    metavar="S",
-    help="After S seconds, return an optimum with bounds, and stop any other question.",
-)
-@click.option(
-    "--idle", type=click.FloatRange(min=0), metavar="MINUTES", help="Stop after this many minutes without a question."
-)
-@click.option("--token-file", metavar="FILE", help="File with the token of requests.  [default: a random token]")
-@click.option("--tls-cert", metavar="FILE", help="Certificate in PEM, for HTTPS.")
-@click.option("--tls-key", metavar="FILE", help="Key of the certificate in PEM.  [default: in the file --tls-cert]")
+@number_option("--time", "S", "After S seconds, return an optimum with bounds, and stop any other question.")
+@number_option("--idle", "MINUTES", "Stop after this many minutes without a question.")
+@text_option("--token-file", "FILE", "File with the token of requests.  [default: a random token]")
+@text_option("--tls-cert", "FILE", "Certificate in PEM, for HTTPS.")
+@text_option("--tls-key", "FILE", "Key of the certificate in PEM.  [default: in the file --tls-cert]")
 @click.option("--stop", is_flag=True, help="Stop all running servers, including those of --keep-warm.")
 @click.option("--warm-lock", type=int, hidden=True, help="The open lock of a folder for --keep-warm.")
 @json_option

@@ -11,6 +11,7 @@ from .ending import guarded
 from .options import (
     Grouped,
     asking,
+    choice_option,
     graph_option,
     keep_warm,
     keywords_of,
@@ -20,24 +21,14 @@ from .options import (
     option,
     print_answer,
     print_written,
+    whole_option,
 )
 
 
 @click.command("bound", cls=Grouped)
 @asking
-@click.option(
-    "--query",
-    type=click.Choice(["optimum", "partition"]),
-    default="optimum",
-    show_default=True,
-    help="Bound the optimum, or log10 of the partition function.",
-)
-@click.option(
-    "--z",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="Maximum number of variables of a mini-bucket.  [default: grows while memory and time allow]",
-)
+@choice_option("--query", ["optimum", "partition"], "Bound the optimum, or log10 of the partition function.")
+@whole_option("--z", "N", "Maximum number of variables of a mini-bucket.  [default: grows while memory and time allow]")
 @option("time", "Wall seconds.  [default: 10; unlimited with --z]")
 @option("disk", "Disk budget for messages.  [default: the free space]")
 @option("workdir", "Folder for messages that exceed memory; an interrupted run there is continued.")

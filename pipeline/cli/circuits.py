@@ -12,7 +12,18 @@ import click
 
 from .assignments import print_evaluation
 from .ending import guarded
-from .options import Grouped, asking, json_option, keywords_of, load, option, print_notes
+from .options import (
+    Grouped,
+    asking,
+    choice_option,
+    json_option,
+    keywords_of,
+    load,
+    option,
+    print_notes,
+    text_option,
+    whole_option,
+)
 
 if TYPE_CHECKING:
     from ..circuits.circuit_model import Circuit
@@ -33,12 +44,10 @@ _METHODS = ("auto", "buckets", "search")
     metavar="FILE",
     help="Circuit file: .npz, .nnf (text of c2d) or .ddnnf (text of d4).",
 )
-@click.option(
+@choice_option(
     "--method",
-    type=click.Choice(_METHODS),
-    default="auto",
-    show_default=True,
-    help="How to build the circuit: from buckets of an order, or from a search over clauses; auto tries both.",
+    _METHODS,
+    "How to build the circuit: from buckets of an order, or from a search over clauses; auto tries both.",
 )
 @guarded
 def circuit(file: str, as_json: bool, out: str, method: CircuitMethod, **options: Any) -> None:
@@ -101,18 +110,18 @@ def check_circuit_command(file: str, model: str | None, memory: str | None, as_j
 
 @click.command()
 @click.argument("file")
-@click.option("--query", type=click.Choice(_QUERIES), default="partition", show_default=True, help="Query.")
-@click.option("--evidence", multiple=True, metavar="FILE|x=v,…", help="Observed variables, as for solve.")
-@click.option("--cases", metavar="FILE", help="A .csv file with a case in each row.")
-@click.option("--samples", type=click.IntRange(min=0), metavar="N", help="Number of samples.")
+@choice_option("--query", _QUERIES, "Query.")
+@text_option("--evidence", "FILE|x=v,…", "Observed variables, as for solve.", multiple=True)
+@text_option("--cases", "FILE", "A .csv file with a case in each row.")
+@whole_option("--samples", "N", "Number of samples.", least=0)
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the samples.")
 @option("memory", "Memory budget of the circuit and its evaluation.  [default: most of the free memory]")
-@click.option("--gpus", type=click.IntRange(min=1), metavar="1", help="Evaluate on a GPU.")
-@click.option(
+@whole_option("--gpus", "1", "Evaluate on a GPU.")
+@text_option(
     "--assignment",
+    "FILE|x=v,…",
+    "Evaluate this assignment on the model in FILE: x=v pairs, or the JSON file of an answer.",
     multiple=True,
-    metavar="FILE|x=v,…",
-    help="Evaluate this assignment on the model in FILE: x=v pairs, or the JSON file of an answer.",
 )
 @json_option
 @guarded

@@ -16,11 +16,14 @@ from .options import (
     complete_path,
     graph_option,
     json_option,
+    number_option,
     on_cluster,
     on_workers,
     option,
     print_notes,
     print_written,
+    text_option,
+    whole_option,
 )
 
 if TYPE_CHECKING:
@@ -32,30 +35,19 @@ _HEURISTICS = "cheapest, planned, most-connected, max-degree, most-constrained, 
 
 @click.command("dpop", cls=Grouped)
 @click.argument("file", shell_complete=complete_model)
-@click.option("--agents", metavar="FILE", help="YAML or JSON file with the variables that each agent owns.")
-@click.option(
+@text_option("--agents", "FILE", "YAML or JSON file with the variables that each agent owns.")
+@text_option(
     "--order",
+    "NAME|a,b,…",
+    f"Order of the pseudo-tree: {_HEURISTICS}, or names of agents.",
     default="cheapest",
     show_default=True,
-    metavar="NAME|a,b,…",
-    help=f"Order of the pseudo-tree: {_HEURISTICS}, or names of agents.",
 )
 @option("seed", "Seed of the search for a planned tree.")
-@click.option(
-    "--z",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="Maximum number of variables of a mini-bucket (ADPOP); gives bounds.",
-)
-@click.option(
-    "--memory",
-    metavar="SIZE",
-    help="Maximum size of a message (MB-DPOP).  [default: no limit]",
-)
-@click.option(
-    "--latency", type=click.FloatRange(min=0), default=0.0, metavar="S", help="Simulated seconds of each message."
-)
-@click.option("--bandwidth", metavar="SIZE", help="Simulated bytes a second of each link.  [default: no limit]")
+@whole_option("--z", "N", "Maximum number of variables of a mini-bucket (ADPOP); gives bounds.")
+@text_option("--memory", "SIZE", "Maximum size of a message (MB-DPOP).  [default: no limit]")
+@number_option("--latency", "S", "Simulated seconds of each message.", default=0.0, show_default=False)
+@text_option("--bandwidth", "SIZE", "Simulated bytes a second of each link.  [default: no limit]")
 @click.option("--threads", type=click.IntRange(min=1), default=1, show_default=True, help="Cores of an agent.")
 @on_workers
 @option("gpus", "Run large joins on a GPU of this machine.")

@@ -16,18 +16,22 @@ from ..errors import counted, logarithm
 from .ending import guarded
 from .options import (
     Grouped,
+    choice_option,
     complete_model,
     complete_path,
     json_option,
     load,
     names,
     no_check_option,
+    number_option,
     on_cluster,
     option,
     options_of,
     print_answer,
     print_notes,
     print_written,
+    text_option,
+    whole_option,
 )
 
 if TYPE_CHECKING:
@@ -39,27 +43,19 @@ if TYPE_CHECKING:
 @click.command("dynamic", cls=Grouped)
 @click.argument("initial")
 @click.argument("transition", required=False)
-@click.option(
+@choice_option(
     "--query",
-    type=click.Choice(["filter", "smooth", "path"]),
-    default="filter",
-    show_default=True,
-    help="filter: posteriors given earlier steps. smooth: given all steps. path: the most likely states.",
+    ["filter", "smooth", "path"],
+    "filter: posteriors given earlier steps. smooth: given all steps. path: the most likely states.",
 )
-@click.option(
-    "--steps", type=click.IntRange(min=1), metavar="N", help="Number of steps.  [default: the rows of --evidence]"
-)
-@click.option(
-    "--evidence", metavar="CSV", help="CSV file: variable names, then a row for each step; blank means unobserved."
-)
-@click.option(
-    "--lag", type=click.IntRange(min=0), metavar="K", help="For filter: use observations of up to K later steps."
-)
-@click.option("--variables", default="all", show_default=True, metavar="a,b", help="Variables to compute.")
-@click.option(
+@whole_option("--steps", "N", "Number of steps.  [default: the rows of --evidence]")
+@text_option("--evidence", "CSV", "CSV file: variable names, then a row for each step; blank means unobserved.")
+@whole_option("--lag", "K", "For filter: use observations of up to K later steps.", least=0)
+@text_option("--variables", "a,b", "Variables to compute.", default="all", show_default=True)
+@text_option(
     "--suffixes",
-    metavar="A,B",
-    help="Name suffixes of the previous and the current step.  [default: _0,_1 or _prev, or [0],[1] or 0,t]",
+    "A,B",
+    "Name suffixes of the previous and the current step.  [default: _0,_1 or _prev, or [0],[1] or 0,t]",
 )
 @click.option("-o", "--out", required=True, metavar="FILE", help="File for the answer: .csv, .jsonl, .parquet.")
 @options_of("order", "order_time", "tree", "seed", "memory")
@@ -178,55 +174,23 @@ def _line(facts: dict[str, Any]) -> str:
 @click.argument("file", shell_complete=complete_model)
 @click.argument("data", shell_complete=complete_path)
 @click.option("-o", "--out", required=True, metavar="FILE", help="File for the learnt model: .bif, .net, .uai.")
-@click.option(
-    "--prior",
-    type=click.FloatRange(min=0),
-    default=0.0,
-    show_default=True,
-    help="Pseudo-counts added to the counts of each joint state.",
-)
-@click.option(
+@number_option("--prior", None, "Pseudo-counts added to the counts of each joint state.", default=0.0)
+@number_option(
     "--equivalent-sample",
-    type=click.FloatRange(min=0),
+    "ROWS",
+    "Pseudo-counts of this many rows for each table, spread evenly (BDeu).",
     default=0.0,
-    metavar="ROWS",
-    help="Pseudo-counts of this many rows for each table, spread evenly (BDeu).",
+    show_default=False,
 )
-@click.option(
-    "--fixed", metavar="a,b", shell_complete=complete_names(), help="Variables whose tables stay as they are."
+@text_option("--fixed", "a,b", "Variables whose tables stay as they are.", shell_complete=complete_names())
+@text_option(
+    "--tied", "a,b", "Variables that share one table; repeatable.", multiple=True, shell_complete=complete_names()
 )
-@click.option(
-    "--tied",
-    multiple=True,
-    metavar="a,b",
-    shell_complete=complete_names(),
-    help="Variables that share one table; repeatable.",
-)
-@click.option(
-    "--start",
-    type=click.Choice(["model", "uniform", "random"]),
-    default="model",
-    show_default=True,
-    help="Tables of the first iteration.",
-)
-@click.option(
-    "--restarts", type=click.IntRange(min=0), default=0, metavar="N", help="Further starts, from random tables."
-)
-@click.option(
-    "--iterations",
-    type=click.IntRange(min=0),
-    default=100,
-    show_default=True,
-    metavar="N",
-    help="Maximum number of iterations of each start.",
-)
-@click.option(
-    "--tolerance",
-    type=click.FloatRange(min=0),
-    default=1e-6,
-    show_default=True,
-    metavar="T",
-    help="Stop when an iteration raises the log-likelihood by at most T for each row.",
+@choice_option("--start", ["model", "uniform", "random"], "Tables of the first iteration.")
+@whole_option("--restarts", "N", "Further starts, from random tables.", least=0, default=0, show_default=False)
+@whole_option("--iterations", "N", "Maximum number of iterations of each start.", least=0, default=100)
+@number_option(
+    "--tolerance", "T", "Stop when an iteration raises the log-likelihood by at most T for each row.", default=1e-6
 )
 @options_of("order", "order_time", "tree", "seed", "memory", "gpu_memory", "workers", "scheduler", "gpus")
 @option("workdir", "Folder that keeps each finished iteration; an interrupted run in it continues.")

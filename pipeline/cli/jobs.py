@@ -24,6 +24,7 @@ from .options import (
     print_answer,
     print_notes,
     proving,
+    text_option,
 )
 from .options import prune as prune_option
 
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
 _COLUMNS = ("job", "model", "query", "state", "done", "for", "workers", "peak")
 
-_scheduler = click.option("--scheduler", metavar="ADDR", help="The scheduler of JOB, if JOB is an id.")
+_scheduler = text_option("--scheduler", "ADDR", "The scheduler of JOB, if JOB is an id.")
 _json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 
 
@@ -73,7 +74,7 @@ def _print_submitted(job: Job, as_json: bool) -> None:
 
 @click.command("jobs")
 @click.argument("place", metavar="[DIR]", required=False, shell_complete=complete_path)
-@click.option("--scheduler", metavar="ADDR", help="List the jobs of this scheduler.")
+@text_option("--scheduler", "ADDR", "List the jobs of this scheduler.")
 @_json
 @guarded
 def jobs(place: str | None, scheduler: str | None, as_json: bool) -> None:
@@ -144,8 +145,8 @@ def forget(job: str, scheduler: str | None) -> None:
 
 @click.command("prune")
 @click.argument("place", metavar="[DIR]", required=False, shell_complete=complete_path)
-@click.option("--scheduler", metavar="ADDR", help="Forget jobs of this scheduler.")
-@click.option("--older", metavar="AGE", required=True, help="Forget the jobs that ended longer ago, e.g. 30d or 12h.")
+@text_option("--scheduler", "ADDR", "Forget jobs of this scheduler.")
+@text_option("--older", "AGE", "Forget the jobs that ended longer ago, e.g. 30d or 12h.", required=True)
 @guarded
 def prune(place: str | None, scheduler: str | None, older: str) -> None:
     """Forget the jobs in a folder, or of a scheduler, that ended before a time."""

@@ -34,6 +34,7 @@ from .options import (
     prune,
     read_settings,
     simulating,
+    text_option,
 )
 
 if TYPE_CHECKING:
@@ -159,10 +160,8 @@ def _end_bounded(result: Result | Marginals | FittedModel) -> None:
 @planning_all
 @method
 @prune
-@click.option(
-    "--graph",
-    metavar="FILE",
-    help="Write the task graph to a .svg, .html, .png, .pdf or .json file: a row for each elimination.",
+@text_option(
+    "--graph", "FILE", "Write the task graph to a .svg, .html, .png, .pdf or .json file: a row for each elimination."
 )
 @simulating
 @guarded
@@ -212,12 +211,12 @@ def plan(
 @click.argument("file", shell_complete=complete_model)
 @click.option("-o", "--output", required=True, metavar="FILE", help="Drawing to write: .svg, .html, .png or .pdf.")
 @click.option("--posteriors", is_flag=True, help="Compute posteriors and draw them in the boxes.")
-@click.option(
+@text_option(
     "--evidence",
+    "FILE|x=v,…",
+    "Observed variables, as in `marginals`.",
     multiple=True,
-    metavar="FILE|x=v,…",
     shell_complete=complete_states(files=True),
-    help="Observed variables, as in `marginals`.",
 )
 @options_of("memory", "order", "seed")
 @no_check_option
@@ -256,7 +255,7 @@ def info(file: str, no_check: bool, as_json: bool) -> None:
 
 @main.command("resume")
 @click.argument("directory", shell_complete=complete_path)
-@click.option("--model", metavar="PATH", help="The model's file, if it has moved.", shell_complete=complete_path)
+@text_option("--model", "PATH", "The model's file, if it has moved.", shell_complete=complete_path)
 @options_of("memory", "workers", "scheduler", "gpus")
 @json_option
 @guarded
@@ -298,7 +297,7 @@ def inspect(directory: str, as_json: bool) -> None:
 @main.command()
 @click.argument("source", shell_complete=complete_model)
 @click.argument("target", shell_complete=complete_path)
-@click.option("--agents", metavar="FILE", help="YAML or JSON file with the variables that each agent owns.")
+@text_option("--agents", "FILE", "YAML or JSON file with the variables that each agent owns.")
 @no_check_option
 @guarded
 def convert(source: str, target: str, agents: str | None, no_check: bool) -> None:

@@ -28,6 +28,7 @@ from .options import (
     print_answer,
     print_lines,
     print_notes,
+    text_option,
     with_options,
 )
 
@@ -212,16 +213,10 @@ def _table_lines(model: Model, each: dict[str, Any]) -> list[str]:
     "--derivatives", is_flag=True, help="Also compute d ln Z / d entry for each table entry; printed with --json."
 )
 @informing
-@click.option("--uai-out", metavar="PREFIX", help="Write PREFIX.PR, PREFIX.MAR and PREFIX.MPE.")
-@click.option(
-    "--cases",
-    metavar="CSV",
-    help="CSV file of cases: variable names, then one case in each row.",
-)
+@text_option("--uai-out", "PREFIX", "Write PREFIX.PR, PREFIX.MAR and PREFIX.MPE.")
+@text_option("--cases", "CSV", "CSV file of cases: variable names, then one case in each row.")
 @options_of(*options_for("values"))
-@click.option(
-    "--out", metavar="FILE", help="Write the posteriors to a .json or .csv file; with --cases also .jsonl or .parquet."
-)
+@text_option("--out", "FILE", "Write the posteriors to a .json or .csv file; with --cases also .jsonl or .parquet.")
 @guarded
 @keep_warm
 @on_cluster

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial, wraps
@@ -139,9 +139,34 @@ def complete_model(context: click.Context, param: click.Parameter, incomplete: s
     return [*named, *complete_path(context, param, incomplete)]
 
 
+def text_option(flag: str, metavar: str, help: str, **more: Any) -> Callable[..., Any]:
+    """Return an option that takes a text."""
+    return click.option(flag, metavar=metavar, help=help, **more)
+
+
+def whole_option(flag: str, metavar: str, help: str, *, least: int = 1, **more: Any) -> Callable[..., Any]:
+    """Return an option that takes an integer of at least ``least``; the help shows its default."""
+    return click.option(flag, type=click.IntRange(min=least), metavar=metavar, help=help, **_default(more))
+
+
+def number_option(flag: str, metavar: str | None, help: str, **more: Any) -> Callable[..., Any]:
+    """Return an option that takes a number of at least 0; the help shows its default."""
+    return click.option(flag, type=click.FloatRange(min=0), metavar=metavar, help=help, **_default(more))
+
+
+def choice_option(flag: str, choices: Sequence[str], help: str) -> Callable[..., Any]:
+    """Return an option that takes one of several words, by default the first one."""
+    kind = click.Choice(choices)
+    return click.option(flag, type=kind, default=choices[0], show_default=True, help=help)
+
+
+def _default(more: dict[str, Any]) -> dict[str, Any]:
+    return {"show_default": True, **more} if "default" in more else more
+
+
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-graph_option = click.option(
-    "--graph", metavar="FILE", help="Write the graph of all messages to a .svg, .html, .png, .pdf or .json file."
+graph_option = text_option(
+    "--graph", "FILE", "Write the graph of all messages to a .svg, .html, .png, .pdf or .json file."
 )
 no_check_option = click.option(
     "--no-check",
@@ -184,25 +209,25 @@ def with_options(options: Iterable[Callable[..., Any]], command: Command) -> Com
 
 def planning(command: Command, queries: tuple[str, ...] = VALUES, more: str = "") -> Command:
     """Options that `solve` and `plan` share."""
-    query = click.option(
+    query = choice_option(
         "--query",
-        type=click.Choice(queries),
-        default="optimum",
-        show_default=True,
-        help="Best assignment, log10 of the partition function, the number of possible assignments, or marginal MAP"
-        f"{more}.",
+        queries,
+        (
+            "Best assignment, log10 of the partition function, the number of possible assignments, or marginal MAP"
+            f"{more}."
+        ),
     )
-    project = click.option(
+    project = text_option(
         "--project",
-        metavar="x,y,…|FILE",
+        "x,y,…|FILE",
+        "Count or sum over assignments of these variables only (projection).",
         shell_complete=complete_names(files=True),
-        help="Count or sum over assignments of these variables only (projection).",
     )
-    maximize = click.option(
+    maximize = text_option(
         "--maximize",
-        metavar="x,y,…|FILE",
+        "x,y,…|FILE",
+        "Variables of --query mmap: names, or a .query or .map file with indices.",
         shell_complete=complete_names(files=True),
-        help="Variables of --query mmap: names, or a .query or .map file with indices.",
     )
     return placing(query(project(maximize(options_of(*options_for("values"))(command)))))
 
@@ -214,13 +239,15 @@ def placing(command: Command) -> Command:
 
 def asking(command: Command) -> Command:
     """Options of every command that answers something: the model, its evidence, the order and the memory."""
-    evidence = click.option(
+    evidence = text_option(
         "--evidence",
+        "FILE|x=v,…",
+        (
+            "Observed variables: a file, or x=v pairs; repeatable. v is a label (quote labels with commas: "
+            'x="a,b"), an index from 0, or a likelihood for each state: x=[0.2,0.8].'
+        ),
         multiple=True,
-        metavar="FILE|x=v,…",
         shell_complete=complete_states(files=True),
-        help="Observed variables: a file, or x=v pairs; repeatable. v is a label (quote labels with commas: "
-        'x="a,b"), an index from 0, or a likelihood for each state: x=[0.2,0.8].',
     )
     planned = [option(name) for name in options_for("answering")]
     return click.argument("file", shell_complete=complete_model)(
@@ -240,21 +267,21 @@ def prune(command: Command) -> Command:
 
 def marginal_targets(command: Command) -> Command:
     """Options that name variables."""
-    variables = click.option(
+    variables = text_option(
         "--variables",
+        "a,b",
+        "Variables to compute marginals of.",
+        shell_complete=complete_names(),
         default="all",
         show_default=True,
-        metavar="a,b",
-        shell_complete=complete_names(),
-        help="Variables to compute marginals of.",
     )
     return variables(
-        click.option(
+        text_option(
             "--joint",
+            "a,b,c",
+            "Also compute the joint distribution of these variables; repeatable.",
             multiple=True,
-            metavar="a,b,c",
             shell_complete=complete_names(),
-            help="Also compute the joint distribution of these variables; repeatable.",
         )(command)
     )
 
@@ -374,10 +401,10 @@ def names(text: str) -> list[str] | str:
 
 # ``--cluster``: a cluster that one of Dask's deployers starts for it.
 
-_option = click.option(
+_option = text_option(
     "--cluster",
-    metavar="FILE|NAME",
-    help="Start the cluster that a YAML file, or bucketflow.clusters.NAME in Dask's configuration, describes.",
+    "FILE|NAME",
+    "Start the cluster that a YAML file, or bucketflow.clusters.NAME in Dask's configuration, describes.",
 )
 
 
@@ -522,19 +549,19 @@ class Grouped(click.Command):
 def simulating(command: Callable[..., None]) -> Callable[..., None]:
     """Add the options of a simulation to a command, which gets them as the keyword ``simulated``."""
 
-    @click.option("--simulate", metavar="workers=N,…", help="Predict the run on N workers, without running it.")
-    @click.option("--worker-memory", metavar="SIZE", help="Memory limit of a simulated worker.")
+    @text_option("--simulate", "workers=N,…", "Predict the run on N workers, without running it.")
+    @text_option("--worker-memory", "SIZE", "Memory limit of a simulated worker.")
     @click.option("--worker-threads", type=click.IntRange(min=1), help="Threads of a simulated worker.  [default: 1]")
-    @click.option("--bandwidth", metavar="RATE", help="Link of each simulated worker.  [default: 1GB/s]")
-    @click.option(
+    @text_option("--bandwidth", "RATE", "Link of each simulated worker.  [default: 1GB/s]")
+    @text_option(
         "--storage-bandwidth",
-        metavar="RATE",
-        help="Storage that all simulated workers share.  [default: the rate of this machine's disk]",
+        "RATE",
+        "Storage that all simulated workers share.  [default: the rate of this machine's disk]",
     )
-    @click.option("--worker-start", type=click.FloatRange(min=0), help="Seconds until a simulated worker takes tasks.")
-    @click.option("--losses", type=click.FloatRange(min=0), help="Losses of each simulated worker in an hour.")
+    @number_option("--worker-start", None, "Seconds until a simulated worker takes tasks.")
+    @number_option("--losses", None, "Losses of each simulated worker in an hour.")
     @click.option("--gpus-per-worker", type=click.IntRange(min=1), help="GPUs of each simulated worker; with --gpus.")
-    @click.option("--timeline", metavar="FILE", help="Draw the last simulated run: .svg, .html, .png or .pdf.")
+    @text_option("--timeline", "FILE", "Draw the last simulated run: .svg, .html, .png or .pdf.")
     @wraps(command)
     def run(*args: Any, **options: Any) -> None:
         simulated = {name: value for name in _SIMULATED if (value := options.pop(name)) is not None}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from .ending import guarded, say
-from .options import Grouped, option
+from .options import Grouped, choice_option, option, text_option, whole_option
 
 if TYPE_CHECKING:
     from ..reproduce.comparison import Comparison
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 @click.command("reproduce", cls=Grouped)
 @click.argument("name", required=False)
 @click.option("--list", "listed", is_flag=True, help="List the papers and their tables.")
-@click.option("--data", metavar="DIR", help="Folder of instances.  [default: $BUCKETFLOW_DATA]")
-@click.option("--table", metavar="TEXT", help="Only the tables with TEXT in their titles, e.g. 'table 5'.")
-@click.option("--only", multiple=True, metavar="INSTANCE", help="Only the rows of this instance; repeatable.")
-@click.option("--sample", type=click.IntRange(min=1), metavar="N", help="At most N rows of each table.")
+@text_option("--data", "DIR", "Folder of instances.  [default: $BUCKETFLOW_DATA]")
+@text_option("--table", "TEXT", "Only the tables with TEXT in their titles, e.g. 'table 5'.")
+@text_option("--only", "INSTANCE", "Only the rows of this instance; repeatable.", multiple=True)
+@whole_option("--sample", "N", "At most N rows of each table.")
 @click.option("--all", "every", is_flag=True, help="50 problems of each random point, and all instances by z.")
 @click.option(
     "--time",
@@ -34,12 +34,10 @@ if TYPE_CHECKING:
     help="Wall seconds for each problem.",
 )
 @option("gpus", "Also measure GPUs of this machine.")
-@click.option(
+@choice_option(
     "--columns",
-    type=click.Choice(["first", "all"]),
-    default="first",
-    show_default=True,
-    help="Columns to print: those that fit 80 characters, or all. --out and --page always have all.",
+    ["first", "all"],
+    "Columns to print: those that fit 80 characters, or all. --out and --page always have all.",
 )
 @click.option("--out", type=click.Path(path_type=Path), metavar="FILE.json", help="Store all figures.")
 @click.option("--page", type=click.Path(path_type=Path), metavar="FILE.html", help="Write a page; also FILE.md.")
