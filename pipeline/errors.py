@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from decimal import Decimal
 from functools import wraps
 from inspect import unwrap
 from itertools import islice
@@ -38,6 +39,7 @@ class ShortDir:
 
 P = ParamSpec("P")
 T = TypeVar("T")
+N = TypeVar("N", bound=float | Decimal)
 
 TUNE_REMOVED: Final = (
     "`tune` was removed in this version, because learnt launches gained too little; there is nothing to do instead"
@@ -80,6 +82,11 @@ def rounded_sum(value: float, digits: int = 6) -> str:
     ('0', '0', '0.123457')
     """
     return f"{round(value, NOISE_DIGITS) + 0.0:.{digits}g}"
+
+
+def finite(value: N | None) -> N | None:
+    """Return a number, or None if it is infinite, as JSON has it; None stays None."""
+    return value if value is not None and isfinite(value) else None
 
 
 def short_number(value: float | Integral, digits: int = 4) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable
 from dataclasses import field
@@ -10,6 +9,7 @@ from typing import Protocol
 
 from ...tasks.steps.light_dataclass import dataclass
 from ..cost_networks.cost_network import States
+from ..errors import finite
 from ..results.bounds import Bounds, Number
 from ..results.remaining_time import ClosingBounds, OnProgress
 
@@ -104,9 +104,5 @@ def _ends(at_least: Callable[[int], Bounds], lower: int, total: int | None) -> t
     proved = at_least(lower)
     best = Bounds("optimum", "bounded") if total is None else at_least(total)
     if proved.lower is None:
-        return _finite(best.upper), _finite(proved.upper)
-    return _finite(proved.lower), _finite(best.lower)
-
-
-def _finite(number: Number | None) -> Number | None:
-    return number if number is not None and math.isfinite(number) else None
+        return finite(best.upper), finite(proved.upper)
+    return finite(proved.lower), finite(best.lower)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..errors import finite
 from .assignments import print_evaluation
 from .ending import guarded
 from .options import (
@@ -209,16 +210,12 @@ def _answer(found: Circuit, query: str, given: Any, samples: int | None, seed: i
     if query == "optimum":
         logs, states = found.optimum(given, gpus=gpus)
         best = [found.model.shown(row) if row[0] >= 0 else None for row in states.tolist()]
-        return {"log10": _finite(logs.tolist()), "assignments": best}
+        return {"log10": [*map(finite, logs.tolist())], "assignments": best}
     if query == "partition":
-        return {"log10": _finite(found.log10(given, gpus=gpus).tolist())}
+        return {"log10": [*map(finite, found.log10(given, gpus=gpus).tolist())]}
     posteriors = found.marginals(given, gpus=gpus)
     tables = {name: posteriors[name].tolist() for name in names}
-    return {"log10_evidence": _finite(posteriors.log10_evidence.tolist()), "marginals": tables}
-
-
-def _finite(values: list[float]) -> list[float | None]:
-    return [value if abs(value) < float("inf") else None for value in values]
+    return {"log10_evidence": [*map(finite, posteriors.log10_evidence.tolist())], "marginals": tables}
 
 
 def _read(path: str, memory: str | None) -> Model:

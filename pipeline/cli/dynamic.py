@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..api.complete_names import complete_names
-from ..errors import counted, logarithm
+from ..errors import counted, finite, logarithm
 from .ending import guarded
 from .options import (
     Grouped,
@@ -138,7 +138,7 @@ def _written_posteriors(network: DynamicNetwork, asked: dict[str, Any]) -> dict[
             write(block)
             count += len(block.log10_evidence)
             last, impossible = float(block.log10_evidence[-1]), block.impossible_step
-    return {"steps": count, "log10_evidence": _finite(last), "impossible_step": impossible}
+    return {"steps": count, "log10_evidence": finite(last), "impossible_step": impossible}
 
 
 def _written_path(network: DynamicNetwork, asked: dict[str, Any]) -> dict[str, Any]:
@@ -151,15 +151,11 @@ def _written_path(network: DynamicNetwork, asked: dict[str, Any]) -> dict[str, A
     def blocks() -> Iterator[NDArray[Any]]:
         for block in network.path_blocks(asked["evidence"], steps=asked["steps"]):
             found["steps"] += len(block)
-            found.update(log10=_finite(block.log10), impossible_step=block.impossible_step)
+            found.update(log10=finite(block.log10), impossible_step=block.impossible_step)
             yield block.states
 
     write_rows(network.template.slice, blocks(), asked["out"])
     return found
-
-
-def _finite(value: float) -> float | None:
-    return value if abs(value) < float("inf") else None
 
 
 def _line(facts: dict[str, Any]) -> str:

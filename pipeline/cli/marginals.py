@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..api.complete_names import complete_names, complete_states
-from ..errors import ModelError, rounded_sum
+from ..errors import ModelError, finite, rounded_sum
 from ..models.query import options_for
 from .ending import guarded
 from .options import (
@@ -120,9 +120,9 @@ def _found(compiled: Compiled, asked: dict[str, Any]) -> dict[str, Any]:
     if asked["conflict"]:
         conflict = compiled.conflict()
         found["conflict"] = {
-            "log10": _finite(conflict.log10),
-            "findings": {name: _finite(log10) for name, log10 in conflict.findings.items()},
-            "log10_evidence": _finite(conflict.log10_evidence),
+            "log10": finite(conflict.log10),
+            "findings": {name: finite(log10) for name, log10 in conflict.findings.items()},
+            "log10_evidence": finite(conflict.log10_evidence),
         }
     return found
 
@@ -148,10 +148,6 @@ def _conditional(compiled: Compiled, text: str) -> dict[str, Any]:
 
 def _names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
-
-
-def _finite(value: float) -> float | None:
-    return value if abs(value) < float("inf") else None
 
 
 def _lines(model: Model, found: dict[str, Any]) -> list[str]:

@@ -139,22 +139,22 @@ def complete_model(context: click.Context, param: click.Parameter, incomplete: s
     return [*named, *complete_path(context, param, incomplete)]
 
 
-def text_option(flag: str, metavar: str, help: str, **more: Any) -> Callable[..., Any]:
+def text_option(flag: str, metavar: str, help: str, **more: Any) -> Callable[[Command], Command]:
     """Return an option that takes a text."""
     return click.option(flag, metavar=metavar, help=help, **more)
 
 
-def whole_option(flag: str, metavar: str, help: str, *, least: int = 1, **more: Any) -> Callable[..., Any]:
+def whole_option(flag: str, metavar: str, help: str, *, least: int = 1, **more: Any) -> Callable[[Command], Command]:
     """Return an option that takes an integer of at least ``least``; the help shows its default."""
     return click.option(flag, type=click.IntRange(min=least), metavar=metavar, help=help, **_default(more))
 
 
-def number_option(flag: str, metavar: str | None, help: str, **more: Any) -> Callable[..., Any]:
+def number_option(flag: str, metavar: str | None, help: str, **more: Any) -> Callable[[Command], Command]:
     """Return an option that takes a number of at least 0; the help shows its default."""
     return click.option(flag, type=click.FloatRange(min=0), metavar=metavar, help=help, **_default(more))
 
 
-def choice_option(flag: str, choices: Sequence[str], help: str) -> Callable[..., Any]:
+def choice_option(flag: str, choices: Sequence[str], help: str) -> Callable[[Command], Command]:
     """Return an option that takes one of several words, by default the first one."""
     kind = click.Choice(choices)
     return click.option(flag, type=kind, default=choices[0], show_default=True, help=help)

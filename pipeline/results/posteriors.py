@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..drawings.shown import MOST_LINES, first_lines, wrapped
-from ..errors import MissingNameError, ModelError, counted, logarithm, meant, power_of_ten, printable, public
+from ..errors import MissingNameError, ModelError, counted, finite, logarithm, meant, power_of_ten, printable, public
 from ..local_paths import whole_text
 from ..models.frames import Tabled, imported_pandas
 from ..models.model import Model
@@ -129,7 +129,7 @@ class Marginals(Mapping[str, LabeledArray], Tabled):
         found: dict[str, Any] = {
             "query": "max-marginals" if self.max_marginals else "marginals",
             "status": self.status,
-            "log10_evidence": _finite(self.log10_evidence),
+            "log10_evidence": finite(self.log10_evidence),
             "marginals": {name: plain_table(table) for name, table in self.tables.items()},
         }
         # labels are listed once, for all tables together
@@ -310,10 +310,6 @@ def _table(plain: Any) -> Array:
     exact = [Decimal(x) if isinstance(x, str) else np.inf if x is None else x for x in table.ravel().tolist()]
     kept = any(isinstance(x, Decimal) or (isinstance(x, int) and abs(x) > 1 << 53) for x in exact)
     return np.array(exact, dtype=object if kept else np.float64).reshape(table.shape)
-
-
-def _finite(value: float | None) -> float | None:
-    return None if value is None or not np.isfinite(value) else float(value)
 
 
 def plain_table(table: Array) -> Any:

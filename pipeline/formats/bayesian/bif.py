@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass, field
-from typing import Final
+from typing import ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,6 +49,10 @@ class BifReader:
     states: list[dict[str, int]] = field(default_factory=list)
     properties: Properties = field(default_factory=Properties)
     slowest: list[str] = field(default_factory=list)
+    # How messages call a variable and the parts of its block after its type, and the words that begin these parts.
+    WHAT: ClassVar[str] = "variable"
+    OTHERS: ClassVar[str] = " or a 'property'"
+    PROPERTIES: ClassVar[tuple[str, ...]] = ("property",)
 
     def network(self, opening: int) -> int:
         """Read what stands in the block of the network and return the index behind it."""
@@ -72,18 +76,18 @@ class BifReader:
         tokens = self.tokens
         name = tokens.peek(at + 1).strip('"')
         if name in self.names:
-            raise tokens.fail(at + 1, "a variable that is not declared yet")
+            raise tokens.fail(at + 1, f"a {self.WHAT} that is not declared yet")
         at = tokens.expect(at + 2, "{")
         labels: dict[str, int] | None = None
-        while tokens.peek(at) != "}":
-            if tokens.peek(at) == "type" and labels is None:
+        while (word := tokens.peek(at)) != "}":
+            if word == "type" and labels is None:
                 labels, at = self._labels(at + 1)
-            elif tokens.peek(at) == "property":
+            elif word in self.PROPERTIES:
                 at = self._property(at, name)
             else:
-                raise tokens.fail(at, "one 'type' or a 'property' of the variable")
+                raise tokens.fail(at, f"one 'type'{self.OTHERS} of the {self.WHAT}")
         if labels is None:
-            raise tokens.fail(at, f"the type of variable {name!r}")
+            raise tokens.fail(at, f"the type of {self.WHAT} {name!r}")
         self.names[name] = len(self.names)
         self.states.append(labels)
         return at + 1
@@ -327,32 +331,18 @@ def _block_end(tokens: Tokens, opening: int) -> int:
 # ':' and '=' separate only, as commas do.
 _DSC_TOKEN = re.compile(r'"[^"\n]*"|[(){}\[\];|]|[^\s(){}\[\];|,:="]+|"')
 _DSC_COMMENT = re.compile(rb'("[^"\n]*")|//[^\n]*', re.DOTALL)
-_PASSED = ("name", "position", "state", "property", "format", "version", "creator")
 
 
 class _DscReader(BifReader):
     """Reads nodes, and rows of probabilities whose parents' states are numbers."""
 
-    def node(self, at: int) -> int:
-        """Read a node and return the index behind it."""
-        tokens, name = self.tokens, self.tokens.peek(at + 1)
-        if name in self.names:
-            raise tokens.fail(at + 1, "a node that is not declared yet")
-        at = tokens.expect(at + 2, "{")
-        labels: dict[str, int] | None = None
-        while (word := tokens.peek(at)) != "}":
-            if word == "type" and labels is None:
-                labels, at = self._labels(at + 1)
-            elif word in _PASSED:
-                self.properties.passed[word] = None
-                at = tokens.find(";", at) + 1
-            else:
-                raise tokens.fail(at, "one 'type', a 'name' or a 'position' of the node")
-        if labels is None:
-            raise tokens.fail(at, f"the type of node {name!r}")
-        self.names[name] = len(self.names)
-        self.states.append(labels)
-        return at + 1
+    WHAT = "node"
+    OTHERS = ", a 'name' or a 'position'"
+    PROPERTIES = ("name", "position", "state", "property", "format", "version", "creator")
+
+    def _property(self, at: int, variable: str = "") -> int:
+        self.properties.passed[self.tokens.items[at]] = None
+        return self.tokens.find(";", at) + 1
 
     def function(self, at: int) -> Function:
         """Read a distribution: one row, or one for each configuration of the parents."""
@@ -405,7 +395,7 @@ def read_dsc(source: Source) -> Model:
     while at < len(tokens):
         word = tokens.items[at]
         if word == "node":
-            at = reader.node(at)
+            at = reader.variable(at)
         elif word == "properties":
             reader.properties.passed[word] = None
             at = tokens.find("}", at) + 1
