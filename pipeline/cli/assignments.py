@@ -9,18 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..models.query import OPTION_ROWS, VALUES, options_for
-from .options import (
-    Command,
-    keywords_of,
-    load,
-    planning,
-    print_answer,
-    print_lines,
-    print_notes,
-    text_option,
-    whole_option,
-    with_options,
-)
+from . import options as shared
 
 if TYPE_CHECKING:
     from ..models.model import Model
@@ -29,30 +18,30 @@ SAMPLE = "sample"
 # Without a number of one's own no more are listed.
 _MOST_LISTED = 100_000
 _OF_SAMPLES = ("samples", "temperature")
-_OPTIONS: dict[str, Callable[[Command], Command]] = {
-    "samples": whole_option("--samples", "N", "Number of samples.", least=0),
+_OPTIONS: dict[str, Callable[[shared.Command], shared.Command]] = {
+    "samples": shared.whole_option("--samples", "N", "Number of samples.", least=0),
     "temperature": click.option(
         "--temperature",
         type=float,
         metavar="T",
         help="Temperature of samples from a cost network: weights exp(-cost/T); inf draws uniformly.",
     ),
-    "best": whole_option("--best", "M", "List the M best assignments, in order."),
-    "diverse": whole_option("--diverse", "D", "List assignments that differ pairwise in at least D variables."),
-    "within": text_option(
+    "best": shared.whole_option("--best", "M", "List the M best assignments, in order."),
+    "diverse": shared.whole_option("--diverse", "D", "List assignments that differ pairwise in at least D variables."),
+    "within": shared.text_option(
         "--within", "D", "List all assignments within D of the optimal cost, or of its log10 probability."
     ),
     "all_optimal": click.option("--all-optimal", is_flag=True, default=None, help="Count and list all optima."),
-    "out": text_option(
+    "out": shared.text_option(
         "--out", "FILE", "Write the answer to a .json or .csv file; samples to .csv, .jsonl or .parquet."
     ),
 }
 
 
-def solving(command: Command) -> Command:
+def solving(command: shared.Command) -> shared.Command:
     """Add the options of `solve`: options for a single answer, and options for many assignments."""
-    return planning(
-        with_options(_OPTIONS.values(), command), (*VALUES, SAMPLE), "; or independent samples of assignments"
+    return shared.planning(
+        shared.with_options(_OPTIONS.values(), command), (*VALUES, SAMPLE), "; or independent samples of assignments"
     )
 
 
@@ -106,7 +95,7 @@ def print_many(
     model: Model, read_seconds: float, asked: dict[str, Any], options: dict[str, Any], as_json: bool
 ) -> None:
     """Answer a query for many assignments, and print the answer."""
-    query, evidence, settings = keywords_of(model, options)
+    query, evidence, settings = shared.keywords_of(model, options)
     answer = _print_samples if query == SAMPLE else _print_best
     answer(model, read_seconds, asked, {"evidence": evidence, **settings}, as_json)
 
@@ -119,7 +108,7 @@ def _print_samples(
 
     given = {name: asked[name] for name in ("temperature", "upper_bound", "out")}
     found = sample(model, asked["samples"], **given, **settings)
-    print_answer(drawn_again(found, read_seconds), as_json, model.notes)
+    shared.print_answer(drawn_again(found, read_seconds), as_json, model.notes)
 
 
 def _print_best(
@@ -145,7 +134,7 @@ def _print_best(
         model, most, within=within, count_optimal=bool(asked["all_optimal"]), diverse=asked["diverse"], **settings
     )
     found.seconds = {"read": read_seconds, **found.seconds}
-    print_notes(found.notes, model.notes)
+    shared.print_notes(found.notes, model.notes)
     listed = 0
     if asked["out"]:
         from ..formats.answer_files import write_answer
@@ -158,21 +147,21 @@ def _print_best(
         listed = len(shown["assignments"])
         click.echo(json.dumps(shown, allow_nan=False))
     else:
-        print_lines(found.lines())
+        shared.print_lines(found.lines())
         listed = found.listed
         if not listed:
             click.echo("infeasible")
     if listed >= _MOST_LISTED and not asked["best"]:
-        print_notes([f"the first {_MOST_LISTED:,} are listed; --best M lists more"])
+        shared.print_notes([f"the first {_MOST_LISTED:,} are listed; --best M lists more"])
 
 
 def print_evaluation(file: str, assignment: tuple[str, ...], as_json: bool, memory: str | None) -> None:
     """Print what a given assignment is worth on the model in a file, or what forbids it."""
     from ..formats.answer_files import given_assignment
 
-    model, _ = load(file, {"memory": memory, "no_check": False}, as_json)
+    model, _ = shared.load(file, {"memory": memory, "no_check": False}, as_json)
     found = model.evaluate(given_assignment(model, assignment))
     if as_json:
         click.echo(found.to_json())
     else:
-        print_lines(found.lines())
+        shared.print_lines(found.lines())

@@ -20,21 +20,8 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from ...cluster.logs import log_settings
+from . import options as shared
 from .ending import driver_metrics, guarded, say
-from .options import (
-    Grouped,
-    complete_path,
-    json_option,
-    no_check_option,
-    number_option,
-    on_cluster,
-    option,
-    options_of,
-    print_notes,
-    print_written,
-    reading_by,
-    text_option,
-)
 
 if TYPE_CHECKING:
     from ..batches.manifest import Row
@@ -50,18 +37,18 @@ _COLUMNS = ("model", "query", "how", "rows", "memory", "disk", "predicted")
 _DRAWN = ("pricing", "asking")
 
 
-@click.command("batch", cls=Grouped)
-@click.argument("manifest", shell_complete=complete_path)
-@text_option("--out", "DIR", "Folder for the results. Rows that it already answers are skipped.", required=True)
+@click.command("batch", cls=shared.Grouped)
+@click.argument("manifest", shell_complete=shared.complete_path)
+@shared.text_option("--out", "DIR", "Folder for the results. Rows that it already answers are skipped.", required=True)
 @click.option("--query", default="optimum", show_default=True, help="Query of rows without one.")
-@option("memory", "Memory budget of rows without one.")
-@options_of("workers", "scheduler", "gpus")
-@number_option("--max-time", "S", "Stop after S seconds.")
-@text_option("--stop-at", "HH:MM", "Stop at this time of day.")
-@no_check_option
-@json_option
+@shared.option("memory", "Memory budget of rows without one.")
+@shared.options_of("workers", "scheduler", "gpus")
+@shared.number_option("--max-time", "S", "Stop after S seconds.")
+@shared.text_option("--stop-at", "HH:MM", "Stop at this time of day.")
+@shared.no_check_option
+@shared.json_option
 @guarded
-@on_cluster
+@shared.on_cluster
 def batch(manifest: str, out: str, as_json: bool, no_check: bool, **options: Any) -> None:
     """Answer each question of a list once.
 
@@ -85,13 +72,13 @@ def batch(manifest: str, out: str, as_json: bool, no_check: bool, **options: Any
             if event == "row" and not log:
                 notes.update(dict.fromkeys(f"{facts['model']}: {note}" for note in facts.get("notes", ())))
             elif event == "note" and not log:
-                print_notes([facts["note"]])
+                shared.print_notes([facts["note"]])
             draw(event, facts)
             if event == "prices" and not as_json:
                 _print_prices(facts["prices"], facts["waiting"])
 
         summary = answered(manifest, out, tell=tell, check=not no_check, **options)
-    print_notes(notes)
+    shared.print_notes(notes)
     for line in () if log else summary.unanswered:
         say(line)
     click.echo(json.dumps(summary.to_dict()) if as_json else str(summary))
@@ -154,15 +141,15 @@ def _title(prices: list[tuple[Row, Price]], lines: int, waiting: int) -> str:
 )
 @click.option("--port", default=0, metavar="N", help="Port.  [default: a free one]")
 @click.option("--query", default="optimum", show_default=True, help="Query of rows without one.")
-@option("memory", "Memory budget of the server; cached models take at most half of it.")
-@number_option("--time", "S", "After S seconds, return an optimum with bounds, and stop any other question.")
-@number_option("--idle", "MINUTES", "Stop after this many minutes without a question.")
-@text_option("--token-file", "FILE", "File with the token of requests.  [default: a random token]")
-@text_option("--tls-cert", "FILE", "Certificate in PEM, for HTTPS.")
-@text_option("--tls-key", "FILE", "Key of the certificate in PEM.  [default: in the file --tls-cert]")
+@shared.option("memory", "Memory budget of the server; cached models take at most half of it.")
+@shared.number_option("--time", "S", "After S seconds, return an optimum with bounds, and stop any other question.")
+@shared.number_option("--idle", "MINUTES", "Stop after this many minutes without a question.")
+@shared.text_option("--token-file", "FILE", "File with the token of requests.  [default: a random token]")
+@shared.text_option("--tls-cert", "FILE", "Certificate in PEM, for HTTPS.")
+@shared.text_option("--tls-key", "FILE", "Key of the certificate in PEM.  [default: in the file --tls-cert]")
 @click.option("--stop", is_flag=True, help="Stop all running servers, including those of --keep-warm.")
 @click.option("--warm-lock", type=int, hidden=True, help="The open lock of a folder for --keep-warm.")
-@json_option
+@shared.json_option
 @guarded
 def serve(stop: bool, warm_lock: int | None, as_json: bool, **options: Any) -> None:
     """Answer questions of programs over HTTP.
@@ -186,7 +173,7 @@ def serve(stop: bool, warm_lock: int | None, as_json: bool, **options: Any) -> N
         facts = {"url": url, "token_file": str(folder.token_file), "pid": os.getpid()}
         click.echo(json.dumps(facts) if as_json else f"serving at {url}, with the token in {folder.token_file}")
 
-    with server.stopped_by_signals(), reading_by(kept_model):
+    with server.stopped_by_signals(), shared.reading_by(kept_model):
         server.run(None if warm_lock is None else FileIO(warm_lock, "r+b"), ready)
 
 
@@ -213,7 +200,7 @@ def _stop_servers(as_json: bool) -> None:
 
 
 @click.command("report")
-@click.argument("source", metavar="DIR|RESULT.json", shell_complete=complete_path)
+@click.argument("source", metavar="DIR|RESULT.json", shell_complete=shared.complete_path)
 @click.option("-o", "--out", required=True, metavar="FILE.html", help="Page to write; it needs no network.")
 @guarded
 def report(source: str, out: str) -> None:
@@ -224,7 +211,7 @@ def report(source: str, out: str) -> None:
     from ..report.report import report as written
 
     written(source, out)
-    print_written(out)
+    shared.print_written(out)
 
 
 class SentText(TextIOBase):

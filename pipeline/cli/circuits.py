@@ -11,20 +11,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import finite
+from . import options as shared
 from .assignments import print_evaluation
 from .ending import guarded
-from .options import (
-    Grouped,
-    asking,
-    choice_option,
-    json_option,
-    keywords_of,
-    load,
-    option,
-    print_notes,
-    text_option,
-    whole_option,
-)
 
 if TYPE_CHECKING:
     from ..circuits.circuit_model import Circuit
@@ -36,8 +25,8 @@ _QUERIES = ("partition", "optimum", "marginals", "count", "sample")
 _METHODS = ("auto", "buckets", "search")
 
 
-@click.command("circuit", cls=Grouped)
-@asking
+@click.command("circuit", cls=shared.Grouped)
+@shared.asking
 @click.option(
     "-o",
     "--out",
@@ -45,7 +34,7 @@ _METHODS = ("auto", "buckets", "search")
     metavar="FILE",
     help="Circuit file: .npz, .nnf (text of c2d) or .ddnnf (text of d4).",
 )
-@choice_option(
+@shared.choice_option(
     "--method",
     _METHODS,
     "How to build the circuit: from buckets of an order, or from a search over clauses; auto tries both.",
@@ -62,11 +51,11 @@ def circuit(file: str, as_json: bool, out: str, method: CircuitMethod, **options
     from ..compiling import apart
 
     circuit_ending(out)  # before the model is read
-    model, read_seconds = load(file, options)
-    _, evidence, settings = keywords_of(model, options)
+    model, read_seconds = shared.load(file, options)
+    _, evidence, settings = shared.keywords_of(model, options)
     start, before = time.perf_counter(), compiling_seconds()
     found = made(
-        model, evidence=evidence, method=method, report=lambda price: print_notes([price]), out=out, **settings
+        model, evidence=evidence, method=method, report=lambda price: shared.print_notes([price]), out=out, **settings
     )
     seconds, compiling = {"run": time.perf_counter() - start}, compiling_seconds() - before
     if compiling:
@@ -89,8 +78,8 @@ def check() -> None:
 @check.command("circuit")
 @click.argument("file")
 @click.argument("model", required=False)
-@option("memory", "Memory budget of the circuit and its evaluation.  [default: most of the free memory]")
-@json_option
+@shared.option("memory", "Memory budget of the circuit and its evaluation.  [default: most of the free memory]")
+@shared.json_option
 @guarded
 def check_circuit_command(file: str, model: str | None, memory: str | None, as_json: bool) -> None:
     """Prove that the circuit in FILE is decomposable, smooth and deterministic, and equals MODEL.
@@ -111,20 +100,20 @@ def check_circuit_command(file: str, model: str | None, memory: str | None, as_j
 
 @click.command()
 @click.argument("file")
-@choice_option("--query", _QUERIES, "Query.")
-@text_option("--evidence", "FILE|x=v,…", "Observed variables, as for solve.", multiple=True)
-@text_option("--cases", "FILE", "A .csv file with a case in each row.")
-@whole_option("--samples", "N", "Number of samples.", least=0)
+@shared.choice_option("--query", _QUERIES, "Query.")
+@shared.text_option("--evidence", "FILE|x=v,…", "Observed variables, as for solve.", multiple=True)
+@shared.text_option("--cases", "FILE", "A .csv file with a case in each row.")
+@shared.whole_option("--samples", "N", "Number of samples.", least=0)
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the samples.")
-@option("memory", "Memory budget of the circuit and its evaluation.  [default: most of the free memory]")
-@whole_option("--gpus", "1", "Evaluate on a GPU.")
-@text_option(
+@shared.option("memory", "Memory budget of the circuit and its evaluation.  [default: most of the free memory]")
+@shared.whole_option("--gpus", "1", "Evaluate on a GPU.")
+@shared.text_option(
     "--assignment",
     "FILE|x=v,…",
     "Evaluate this assignment on the model in FILE: x=v pairs, or the JSON file of an answer.",
     multiple=True,
 )
-@json_option
+@shared.json_option
 @guarded
 def evaluate(
     file: str,
@@ -222,5 +211,5 @@ def _read(path: str, memory: str | None) -> Model:
     from ..formats.read import load_named
 
     model = load_named(path, memory)
-    print_notes(model.notes)
+    shared.print_notes(model.notes)
     return model

@@ -8,23 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from . import options as shared
 from .ending import guarded, say
-from .options import (
-    Command,
-    Grouped,
-    complete_model,
-    complete_path,
-    graph_option,
-    json_option,
-    number_option,
-    on_cluster,
-    on_workers,
-    option,
-    print_notes,
-    print_written,
-    text_option,
-    whole_option,
-)
 
 if TYPE_CHECKING:
     from ..results.dpop_result import DpopResult
@@ -33,28 +18,28 @@ if TYPE_CHECKING:
 _HEURISTICS = "cheapest, planned, most-connected, max-degree, most-constrained, given"
 
 
-@click.command("dpop", cls=Grouped)
-@click.argument("file", shell_complete=complete_model)
-@text_option("--agents", "FILE", "YAML or JSON file with the variables that each agent owns.")
-@text_option(
+@click.command("dpop", cls=shared.Grouped)
+@click.argument("file", shell_complete=shared.complete_model)
+@shared.text_option("--agents", "FILE", "YAML or JSON file with the variables that each agent owns.")
+@shared.text_option(
     "--order",
     "NAME|a,b,…",
     f"Order of the pseudo-tree: {_HEURISTICS}, or names of agents.",
     default="cheapest",
     show_default=True,
 )
-@option("seed", "Seed of the search for a planned tree.")
-@whole_option("--z", "N", "Maximum number of variables of a mini-bucket (ADPOP); gives bounds.")
-@text_option("--memory", "SIZE", "Maximum size of a message (MB-DPOP).  [default: no limit]")
-@number_option("--latency", "S", "Simulated seconds of each message.", default=0.0, show_default=False)
-@text_option("--bandwidth", "SIZE", "Simulated bytes a second of each link.  [default: no limit]")
+@shared.option("seed", "Seed of the search for a planned tree.")
+@shared.whole_option("--z", "N", "Maximum number of variables of a mini-bucket (ADPOP); gives bounds.")
+@shared.text_option("--memory", "SIZE", "Maximum size of a message (MB-DPOP).  [default: no limit]")
+@shared.number_option("--latency", "S", "Simulated seconds of each message.", default=0.0, show_default=False)
+@shared.text_option("--bandwidth", "SIZE", "Simulated bytes a second of each link.  [default: no limit]")
 @click.option("--threads", type=click.IntRange(min=1), default=1, show_default=True, help="Cores of an agent.")
-@on_workers
-@option("gpus", "Run large joins on a GPU of this machine.")
-@graph_option
-@json_option
+@shared.on_workers
+@shared.option("gpus", "Run large joins on a GPU of this machine.")
+@shared.graph_option
+@shared.json_option
 @guarded
-@on_cluster
+@shared.on_cluster
 def dpop(file: str, agents: str | None, graph: str | None, as_json: bool, **options: Any) -> None:
     """Solve a distributed problem by its agents' messages.
 
@@ -81,10 +66,10 @@ def dpop(file: str, agents: str | None, graph: str | None, as_json: bool, **opti
     with status_line(as_json, "passing messages"):
         found = solve(problem, **options)
     found = replace(found, seconds={"read": read_seconds, **found.seconds})
-    print_notes(found.notes)
+    shared.print_notes(found.notes)
     if graph is not None and found.graph is not None:
         found.graph.save(graph)
-        print_written(graph)
+        shared.print_written(graph)
     if as_json:
         click.echo(found.to_json())
     else:
@@ -106,13 +91,13 @@ def _print(found: DpopResult) -> None:
 # ``bucketflow generate``: a random distributed problem as a file.
 
 
-def _number(name: str, default: float, metavar: str, help: str) -> Callable[[Command], Command]:
+def _number(name: str, default: float, metavar: str, help: str) -> Callable[[shared.Command], shared.Command]:
     return click.option(f"--{name}", type=type(default), default=default, show_default=True, metavar=metavar, help=help)
 
 
 @click.command("generate")
 @click.argument("kind", type=click.Choice(["random", "grid", "scale-free", "coloring", "meetings"]))
-@click.argument("target", shell_complete=complete_path)
+@click.argument("target", shell_complete=shared.complete_path)
 @_number("variables", 10, "N", "Number of variables, or of meetings.")
 @_number("domain", 5, "D", "Number of states, colours or times of a variable.")
 @_number("density", 0.3, "P1", "Fraction of variable pairs with a function, or of agents at each meeting.")
@@ -120,7 +105,7 @@ def _number(name: str, default: float, metavar: str, help: str) -> Callable[[Com
 @click.option("--cost", type=int, metavar="C", help="Costs range from 0 to C.  [default: 100; for coloring 1]")
 @_number("links", 2, "M", "Links of each new node in a scale-free graph.")
 @_number("agents", 5, "N", "Number of agents.")
-@option("seed", "Seed of the random numbers.")
+@shared.option("seed", "Seed of the random numbers.")
 @guarded
 def generate(kind: str, target: str, cost: int | None, **options: Any) -> None:
     """Write a random problem of KIND to TARGET.

@@ -13,26 +13,8 @@ import click
 
 from ..api.complete_names import complete_names
 from ..errors import counted, finite, logarithm
+from . import options as shared
 from .ending import guarded
-from .options import (
-    Grouped,
-    choice_option,
-    complete_model,
-    complete_path,
-    json_option,
-    load,
-    names,
-    no_check_option,
-    number_option,
-    on_cluster,
-    option,
-    options_of,
-    print_answer,
-    print_notes,
-    print_written,
-    text_option,
-    whole_option,
-)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -40,27 +22,27 @@ if TYPE_CHECKING:
     from ..dynamic.dynamic import DynamicNetwork
 
 
-@click.command("dynamic", cls=Grouped)
+@click.command("dynamic", cls=shared.Grouped)
 @click.argument("initial")
 @click.argument("transition", required=False)
-@choice_option(
+@shared.choice_option(
     "--query",
     ["filter", "smooth", "path"],
     "filter: posteriors given earlier steps. smooth: given all steps. path: the most likely states.",
 )
-@whole_option("--steps", "N", "Number of steps.  [default: the rows of --evidence]")
-@text_option("--evidence", "CSV", "CSV file: variable names, then a row for each step; blank means unobserved.")
-@whole_option("--lag", "K", "For filter: use observations of up to K later steps.", least=0)
-@text_option("--variables", "a,b", "Variables to compute.", default="all", show_default=True)
-@text_option(
+@shared.whole_option("--steps", "N", "Number of steps.  [default: the rows of --evidence]")
+@shared.text_option("--evidence", "CSV", "CSV file: variable names, then a row for each step; blank means unobserved.")
+@shared.whole_option("--lag", "K", "For filter: use observations of up to K later steps.", least=0)
+@shared.text_option("--variables", "a,b", "Variables to compute.", default="all", show_default=True)
+@shared.text_option(
     "--suffixes",
     "A,B",
     "Name suffixes of the previous and the current step.  [default: _0,_1 or _prev, or [0],[1] or 0,t]",
 )
 @click.option("-o", "--out", required=True, metavar="FILE", help="File for the answer: .csv, .jsonl, .parquet.")
-@options_of("order", "order_time", "tree", "seed", "memory")
-@no_check_option
-@json_option
+@shared.options_of("order", "order_time", "tree", "seed", "memory")
+@shared.no_check_option
+@shared.json_option
 @guarded
 def dynamic(
     initial: str, transition: str | None, suffixes: str | None, no_check: bool, as_json: bool, **options: Any
@@ -83,7 +65,7 @@ def dynamic(
     models = [load(file, memory=options["memory"], check=not no_check) for file in (initial, transition) if file]
     read = time.perf_counter()
     network = made(*models, suffixes=_suffixes(suffixes), **options)
-    print_notes(network.template.notes)
+    shared.print_notes(network.template.notes)
     found = _written_path(network, asked) if asked["query"] == "path" else _written_posteriors(network, asked)
     facts = {
         "query": asked["query"],
@@ -127,7 +109,7 @@ def _written_posteriors(network: DynamicNetwork, asked: dict[str, Any]) -> dict[
     """Write posteriors as they are computed, and return a summary."""
     from ..formats.case_files import case_writer
 
-    wanted = {"steps": asked["steps"], "variables": names(asked["variables"])}
+    wanted = {"steps": asked["steps"], "variables": shared.names(asked["variables"])}
     if asked["query"] == "smooth":
         blocks = network.smoothed_blocks(asked["evidence"], **wanted)
     else:
@@ -166,34 +148,34 @@ def _line(facts: dict[str, Any]) -> str:
     return f"{counted(facts['steps'], 'step')} in {facts['out']}, log10 {logarithm(log10)}"
 
 
-@click.command("fit", cls=Grouped)
-@click.argument("file", shell_complete=complete_model)
-@click.argument("data", shell_complete=complete_path)
+@click.command("fit", cls=shared.Grouped)
+@click.argument("file", shell_complete=shared.complete_model)
+@click.argument("data", shell_complete=shared.complete_path)
 @click.option("-o", "--out", required=True, metavar="FILE", help="File for the learnt model: .bif, .net, .uai.")
-@number_option("--prior", None, "Pseudo-counts added to the counts of each joint state.", default=0.0)
-@number_option(
+@shared.number_option("--prior", None, "Pseudo-counts added to the counts of each joint state.", default=0.0)
+@shared.number_option(
     "--equivalent-sample",
     "ROWS",
     "Pseudo-counts of this many rows for each table, spread evenly (BDeu).",
     default=0.0,
     show_default=False,
 )
-@text_option("--fixed", "a,b", "Variables whose tables stay as they are.", shell_complete=complete_names())
-@text_option(
+@shared.text_option("--fixed", "a,b", "Variables whose tables stay as they are.", shell_complete=complete_names())
+@shared.text_option(
     "--tied", "a,b", "Variables that share one table; repeatable.", multiple=True, shell_complete=complete_names()
 )
-@choice_option("--start", ["model", "uniform", "random"], "Tables of the first iteration.")
-@whole_option("--restarts", "N", "Further starts, from random tables.", least=0, default=0, show_default=False)
-@whole_option("--iterations", "N", "Maximum number of iterations of each start.", least=0, default=100)
-@number_option(
+@shared.choice_option("--start", ["model", "uniform", "random"], "Tables of the first iteration.")
+@shared.whole_option("--restarts", "N", "Further starts, from random tables.", least=0, default=0, show_default=False)
+@shared.whole_option("--iterations", "N", "Maximum number of iterations of each start.", least=0, default=100)
+@shared.number_option(
     "--tolerance", "T", "Stop when an iteration raises the log-likelihood by at most T for each row.", default=1e-6
 )
-@options_of("order", "order_time", "tree", "seed", "memory", "gpu_memory", "workers", "scheduler", "gpus")
-@option("workdir", "Folder that keeps each finished iteration; an interrupted run in it continues.")
-@no_check_option
-@json_option
+@shared.options_of("order", "order_time", "tree", "seed", "memory", "gpu_memory", "workers", "scheduler", "gpus")
+@shared.option("workdir", "Folder that keeps each finished iteration; an interrupted run in it continues.")
+@shared.no_check_option
+@shared.json_option
 @guarded
-@on_cluster
+@shared.on_cluster
 def fit(file: str, data: str, as_json: bool, fixed: str | None, tied: tuple[str, ...], **options: Any) -> None:
     """Learn the tables of the Bayesian network in FILE from the rows of DATA.
 
@@ -204,12 +186,12 @@ def fit(file: str, data: str, as_json: bool, fixed: str | None, tied: tuple[str,
 
     from ..learning.fitting import fit as fitted
 
-    model, read_seconds = load(file, options, as_json)
+    model, read_seconds = shared.load(file, options, as_json)
     groups = [_listed(group) for group in tied]
     found = fitted(model, data, fixed=_listed(fixed), tied=groups, progress=not as_json, **options)
     found = replace(found, seconds={**found.seconds, "read": read_seconds + found.seconds["read"]})
-    print_answer(found, as_json, model.notes)
-    print_written(options["out"])
+    shared.print_answer(found, as_json, model.notes)
+    shared.print_written(options["out"])
 
 
 def _listed(names: str | None) -> list[str]:

@@ -12,21 +12,8 @@ import click
 
 from ..errors import IncompatibleRunError, format_bytes, printable
 from ..models.query import options_for
+from . import options as shared
 from .ending import UNANSWERED, guarded, say
-from .options import (
-    Grouped,
-    complete_path,
-    keywords_of,
-    load,
-    names,
-    options_of,
-    planning_all,
-    print_answer,
-    print_notes,
-    proving,
-    text_option,
-)
-from .options import prune as prune_option
 
 if TYPE_CHECKING:
     from ..jobs.job import Job
@@ -34,15 +21,15 @@ if TYPE_CHECKING:
 
 _COLUMNS = ("job", "model", "query", "state", "done", "for", "workers", "peak")
 
-_scheduler = text_option("--scheduler", "ADDR", "The scheduler of JOB, if JOB is an id.")
+_scheduler = shared.text_option("--scheduler", "ADDR", "The scheduler of JOB, if JOB is an id.")
 _json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 
 
-@click.command("submit", cls=Grouped)
-@planning_all
-@proving
-@prune_option
-@options_of(*options_for("jobs"))
+@click.command("submit", cls=shared.Grouped)
+@shared.planning_all
+@shared.proving
+@shared.prune
+@shared.options_of(*options_for("jobs"))
 @guarded
 def submit(file: str, as_json: bool, no_prune: bool, **options: Any) -> None:
     """Submit a query on the model in FILE as a job to a cluster."""
@@ -52,9 +39,9 @@ def submit(file: str, as_json: bool, no_prune: bool, **options: Any) -> None:
 
     if options["workers"]:
         raise click.UsageError("a job runs on the workers of --scheduler; --most-workers limits how many")
-    model, _ = load(file, options)
-    query, evidence, rest = keywords_of(model, options)
-    variables, joint = names(rest.pop("variables")), [names(group) for group in rest.pop("joint")]
+    model, _ = shared.load(file, options)
+    query, evidence, rest = shared.keywords_of(model, options)
+    variables, joint = shared.names(rest.pop("variables")), [shared.names(group) for group in rest.pop("joint")]
     outer = {name: rest.pop(name) for name in ("project", "maximize")}
     effort = ProofOptions(prune=not no_prune, **{name: rest.pop(name) for name in options_for("proving")})
     job = submitted(question_of(model, query, evidence, variables, joint, **outer), Options(**rest), effort)
@@ -73,8 +60,8 @@ def _print_submitted(job: Job, as_json: bool) -> None:
 
 
 @click.command("jobs")
-@click.argument("place", metavar="[DIR]", required=False, shell_complete=complete_path)
-@text_option("--scheduler", "ADDR", "List the jobs of this scheduler.")
+@click.argument("place", metavar="[DIR]", required=False, shell_complete=shared.complete_path)
+@shared.text_option("--scheduler", "ADDR", "List the jobs of this scheduler.")
 @_json
 @guarded
 def jobs(place: str | None, scheduler: str | None, as_json: bool) -> None:
@@ -96,7 +83,7 @@ def jobs(place: str | None, scheduler: str | None, as_json: bool) -> None:
 
 
 @click.command("watch")
-@click.argument("job", shell_complete=complete_path)
+@click.argument("job", shell_complete=shared.complete_path)
 @_scheduler
 @guarded
 def watch(job: str, scheduler: str | None) -> None:
@@ -110,7 +97,7 @@ def watch(job: str, scheduler: str | None) -> None:
 
 
 @click.command("result")
-@click.argument("job", shell_complete=complete_path)
+@click.argument("job", shell_complete=shared.complete_path)
 @_scheduler
 @click.option("--wait", is_flag=True, help="Wait for the answer.")
 @_json
@@ -123,7 +110,7 @@ def result(job: str, scheduler: str | None, wait: bool, as_json: bool) -> None:
 
 
 @click.command("cancel")
-@click.argument("job", shell_complete=complete_path)
+@click.argument("job", shell_complete=shared.complete_path)
 @_scheduler
 @guarded
 def cancel(job: str, scheduler: str | None) -> None:
@@ -133,7 +120,7 @@ def cancel(job: str, scheduler: str | None) -> None:
 
 
 @click.command("forget")
-@click.argument("job", shell_complete=complete_path)
+@click.argument("job", shell_complete=shared.complete_path)
 @_scheduler
 @guarded
 def forget(job: str, scheduler: str | None) -> None:
@@ -144,9 +131,9 @@ def forget(job: str, scheduler: str | None) -> None:
 
 
 @click.command("prune")
-@click.argument("place", metavar="[DIR]", required=False, shell_complete=complete_path)
-@text_option("--scheduler", "ADDR", "Forget jobs of this scheduler.")
-@text_option("--older", "AGE", "Forget the jobs that ended longer ago, e.g. 30d or 12h.", required=True)
+@click.argument("place", metavar="[DIR]", required=False, shell_complete=shared.complete_path)
+@shared.text_option("--scheduler", "ADDR", "Forget jobs of this scheduler.")
+@shared.text_option("--older", "AGE", "Forget the jobs that ended longer ago, e.g. 30d or 12h.", required=True)
 @guarded
 def prune(place: str | None, scheduler: str | None, older: str) -> None:
     """Forget the jobs in a folder, or of a scheduler, that ended before a time."""
@@ -158,7 +145,7 @@ def prune(place: str | None, scheduler: str | None, older: str) -> None:
 
 
 @click.command("log")
-@click.argument("job", shell_complete=complete_path)
+@click.argument("job", shell_complete=shared.complete_path)
 @_scheduler
 @guarded
 def log(job: str, scheduler: str | None) -> None:
@@ -257,10 +244,10 @@ def _print_result(job: Job, wait: bool, as_json: bool) -> None:
     job.finished()
     answer = job.answer()
     if as_json:
-        print_notes(answer.get("notes", ()))
+        shared.print_notes(answer.get("notes", ()))
         click.echo(json.dumps(answer))
     else:
-        print_answer(job.result(), as_json)
+        shared.print_answer(job.result(), as_json)
     proof = answer.get("proof")
     if proof and not _is_close(proof):
         sys.exit(UNANSWERED)

@@ -11,31 +11,9 @@ import click
 from ...cluster.version import __version__
 from ..api.complete_names import complete_states
 from ..models.query import options_for
+from . import options as shared
 from .assignments import many_asked, print_many, solving
 from .ending import EXIT_CODES, UNANSWERED, Commands, guarded
-from .options import (
-    Grouped,
-    complete_model,
-    complete_path,
-    json_option,
-    keep_warm,
-    keywords_of,
-    load,
-    method,
-    names,
-    no_check_option,
-    on_cluster,
-    options_of,
-    planning_all,
-    print_answer,
-    print_notes,
-    print_written,
-    proving,
-    prune,
-    read_settings,
-    simulating,
-    text_option,
-)
 
 if TYPE_CHECKING:
     from ..learning.fitted import FittedModel
@@ -88,7 +66,7 @@ _GROUPS = {
     envvar="BUCKETFLOW_CONFIG",
     is_eager=True,
     expose_value=False,
-    callback=guarded(read_settings),
+    callback=guarded(shared.read_settings),
     help="TOML file with default options. The command line and variables such as BUCKETFLOW_MEMORY override it.  "
     "[default: ~/.config/bucketflow/config.toml]",
 )
@@ -96,13 +74,13 @@ def main() -> None:
     """Exact inference for Bayesian networks, Markov networks and weighted constraint problems."""
 
 
-@main.command(cls=Grouped)
+@main.command(cls=shared.Grouped)
 @solving
-@proving
-@prune
+@shared.proving
+@shared.prune
 @guarded
-@keep_warm
-@on_cluster
+@shared.keep_warm
+@shared.on_cluster
 def solve(file: str, as_json: bool, no_prune: bool, **options: Any) -> None:
     """Answer a query on the model in FILE."""
     if options.get("method") == "dense" and options.get("gpus") == "1" and not options.get("scheduler"):
@@ -121,20 +99,20 @@ def solve(file: str, as_json: bool, no_prune: bool, **options: Any) -> None:
     out = many["out"] if [*many] == ["out"] else None
     start = perf_counter()
     try:
-        model, read_seconds = load(file, options, as_json)
+        model, read_seconds = shared.load(file, options, as_json)
     except DeadlineError as error:
         if many and not out:
             raise
         from ..results.result import unread_result
 
         found = unread_result(options["query"], str(error), perf_counter() - start)
-        print_answer(found, as_json)
+        shared.print_answer(found, as_json)
         _end_bounded(found)
         return
     if many and not out:
         print_many(model, read_seconds, many, options, as_json)
         return
-    query, evidence, settings = keywords_of(model, options)
+    query, evidence, settings = shared.keywords_of(model, options)
     outer = {name: settings.pop(name) for name in ("project", "maximize")}
     how = {name: settings.pop(name) for name in options_for("proving")}
     question, effort = question_of(model, query, evidence, **outer), ProofOptions(prune=not no_prune, **how)
@@ -145,7 +123,7 @@ def solve(file: str, as_json: bool, no_prune: bool, **options: Any) -> None:
         from ..formats.answer_files import write_answer
 
         write_answer(result, out)
-    print_answer(result, as_json, model.notes)
+    shared.print_answer(result, as_json, model.notes)
     _end_bounded(result)
 
 
@@ -156,14 +134,14 @@ def _end_bounded(result: Result | Marginals | FittedModel) -> None:
         sys.exit(UNANSWERED)
 
 
-@main.command(cls=Grouped)
-@planning_all
-@method
-@prune
-@text_option(
+@main.command(cls=shared.Grouped)
+@shared.planning_all
+@shared.method
+@shared.prune
+@shared.text_option(
     "--graph", "FILE", "Write the task graph to a .svg, .html, .png, .pdf or .json file: a row for each elimination."
 )
-@simulating
+@shared.simulating
 @guarded
 def plan(
     file: str,
@@ -190,15 +168,17 @@ def plan(
         # a wrong ending is refused before the model is read
         graph_ending(graph)
     asked = None if simulate is None else SimulationOptions.of(simulate, options, simulated)
-    model, _ = load(file, options, as_json)
-    query, evidence, settings = keywords_of(model, options)
+    model, _ = shared.load(file, options, as_json)
+    query, evidence, settings = shared.keywords_of(model, options)
     outer = {name: settings.pop(name) for name in ("project", "maximize")}
-    question = question_of(model, query, evidence, names(variables), [names(group) for group in joint], **outer)
+    question = question_of(
+        model, query, evidence, shared.names(variables), [shared.names(group) for group in joint], **outer
+    )
     effort = ProofOptions(method=settings.pop("method"), prune=not no_prune)
     found = plan_preview(question, Options(**settings), effort)
     if graph is not None:
         write_graph(found, graph)
-        print_written(graph)
+        shared.print_written(graph)
     if asked is not None:
         asked.show(found, as_json)
     elif as_json:
@@ -207,19 +187,19 @@ def plan(
         print_plan(found)
 
 
-@main.command(cls=Grouped)
-@click.argument("file", shell_complete=complete_model)
+@main.command(cls=shared.Grouped)
+@click.argument("file", shell_complete=shared.complete_model)
 @click.option("-o", "--output", required=True, metavar="FILE", help="Drawing to write: .svg, .html, .png or .pdf.")
 @click.option("--posteriors", is_flag=True, help="Compute posteriors and draw them in the boxes.")
-@text_option(
+@shared.text_option(
     "--evidence",
     "FILE|x=v,…",
     "Observed variables, as in `marginals`.",
     multiple=True,
     shell_complete=complete_states(files=True),
 )
-@options_of("memory", "order", "seed")
-@no_check_option
+@shared.options_of("memory", "order", "seed")
+@shared.no_check_option
 @guarded
 def draw(file: str, output: str, posteriors: bool, **options: Any) -> None:
     """Draw the model in FILE, with posteriors if requested."""
@@ -227,16 +207,16 @@ def draw(file: str, output: str, posteriors: bool, **options: Any) -> None:
     from ..drawings.svg import drawing_ending
 
     drawing_ending(output)
-    model, _ = load(file, options)
-    _, evidence, settings = keywords_of(model, options)
+    model, _ = shared.load(file, options)
+    _, evidence, settings = shared.keywords_of(model, options)
     drawn(model, posteriors=posteriors, evidence=evidence, **settings).save(output)
-    print_written(output)
+    shared.print_written(output)
 
 
 @main.command()
-@click.argument("file", shell_complete=complete_model)
-@no_check_option
-@json_option
+@click.argument("file", shell_complete=shared.complete_model)
+@shared.no_check_option
+@shared.json_option
 @guarded
 def info(file: str, no_check: bool, as_json: bool) -> None:
     """Describe the model in FILE in numbers."""
@@ -246,7 +226,7 @@ def info(file: str, no_check: bool, as_json: bool) -> None:
     from .show_run import print_facts
 
     facts = described(file, check=not no_check)
-    print_notes(facts.get("notes", ()))
+    shared.print_notes(facts.get("notes", ()))
     if as_json:
         click.echo(json.dumps(facts))
     else:
@@ -254,12 +234,12 @@ def info(file: str, no_check: bool, as_json: bool) -> None:
 
 
 @main.command("resume")
-@click.argument("directory", shell_complete=complete_path)
-@text_option("--model", "PATH", "The model's file, if it has moved.", shell_complete=complete_path)
-@options_of("memory", "workers", "scheduler", "gpus")
-@json_option
+@click.argument("directory", shell_complete=shared.complete_path)
+@shared.text_option("--model", "PATH", "The model's file, if it has moved.", shell_complete=shared.complete_path)
+@shared.options_of("memory", "workers", "scheduler", "gpus")
+@shared.json_option
 @guarded
-@on_cluster
+@shared.on_cluster
 def resume_command(directory: str, model: str | None, as_json: bool, **options: Any) -> None:
     """Continue the run in DIRECTORY. A job is submitted again, unless --workers or --gpus is given.
 
@@ -272,13 +252,13 @@ def resume_command(directory: str, model: str | None, as_json: bool, **options: 
     if not here and resumed_job(directory, options["scheduler"], options["memory"], model):
         return
     result = resume(directory, model=model, progress=not as_json, **options)
-    print_answer(result, as_json)
+    shared.print_answer(result, as_json)
     _end_bounded(result)
 
 
 @main.command()
-@click.argument("directory", shell_complete=complete_path)
-@json_option
+@click.argument("directory", shell_complete=shared.complete_path)
+@shared.json_option
 @guarded
 def inspect(directory: str, as_json: bool) -> None:
     """Show the progress of the run in DIRECTORY."""
@@ -295,10 +275,10 @@ def inspect(directory: str, as_json: bool) -> None:
 
 
 @main.command()
-@click.argument("source", shell_complete=complete_model)
-@click.argument("target", shell_complete=complete_path)
-@text_option("--agents", "FILE", "YAML or JSON file with the variables that each agent owns.")
-@no_check_option
+@click.argument("source", shell_complete=shared.complete_model)
+@click.argument("target", shell_complete=shared.complete_path)
+@shared.text_option("--agents", "FILE", "YAML or JSON file with the variables that each agent owns.")
+@shared.no_check_option
 @guarded
 def convert(source: str, target: str, agents: str | None, no_check: bool) -> None:
     """Write the model in SOURCE in another format.
@@ -309,8 +289,8 @@ def convert(source: str, target: str, agents: str | None, no_check: bool) -> Non
     """
     from ..api.look import convert as converted
 
-    print_notes(converted(source, target, agents=agents, check=not no_check))
-    print_written(target)
+    shared.print_notes(converted(source, target, agents=agents, check=not no_check))
+    shared.print_written(target)
 
 
 @main.command()
@@ -324,7 +304,7 @@ def examples() -> None:
 
 @main.command("formats")
 @click.option("--markdown", is_flag=True, help="Print the table as Markdown.")
-@json_option
+@shared.json_option
 def formats_command(as_json: bool, markdown: bool) -> None:
     """List the file formats that bucketflow reads and writes."""
     import json

@@ -14,23 +14,8 @@ import click
 from ..api.complete_names import complete_names, complete_states
 from ..errors import ModelError, finite, rounded_sum
 from ..models.query import options_for
+from . import options as shared
 from .ending import guarded
-from .options import (
-    Grouped,
-    keep_warm,
-    keywords_of,
-    load,
-    marginal_targets,
-    names,
-    on_cluster,
-    options_of,
-    placing,
-    print_answer,
-    print_lines,
-    print_notes,
-    text_option,
-    with_options,
-)
 
 if TYPE_CHECKING:
     from ..compiled.compiled import Compiled
@@ -57,7 +42,7 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     ),
     "conflict": {"is_flag": True, "help": "Degree to which the findings contradict each other."},
 }
-informing = partial(with_options, [click.option(f"--{name}", **given) for name, given in _OPTIONS.items()])
+informing = partial(shared.with_options, [click.option(f"--{name}", **given) for name, given in _OPTIONS.items()])
 
 
 def information_asked(options: dict[str, Any]) -> dict[str, Any]:
@@ -81,12 +66,12 @@ def print_information(
         compiled.set_evidence(model.named(hard | soft))
         found = _found(compiled, asked)
     if told is not None:
-        print_notes(told.notes, model.notes)
+        shared.print_notes(told.notes, model.notes)
     if as_json:
         found |= {} if told is None else {"sensitivity": told.to_dict()}
         click.echo(json.dumps({"status": "ok", **found}, allow_nan=False))
         return
-    print_lines(chain(_lines(model, found), () if told is None else told.lines()))
+    shared.print_lines(chain(_lines(model, found), () if told is None else told.lines()))
 
 
 def _sensitivity(model: Model, evidence: Any, asked: dict[str, Any], options: dict[str, Any]) -> Sensitivity:
@@ -196,9 +181,9 @@ def _table_lines(model: Model, each: dict[str, Any]) -> list[str]:
     return [*labelled(model, [*each["given"], *each["variables"]], np.array(each["table"], np.float64)).lines()]
 
 
-@click.command("marginals", cls=Grouped)
-@placing
-@marginal_targets
+@click.command("marginals", cls=shared.Grouped)
+@shared.placing
+@shared.marginal_targets
 @click.option(
     "--max-marginals",
     "max_marginals",
@@ -209,13 +194,15 @@ def _table_lines(model: Model, each: dict[str, Any]) -> list[str]:
     "--derivatives", is_flag=True, help="Also compute d ln Z / d entry for each table entry; printed with --json."
 )
 @informing
-@text_option("--uai-out", "PREFIX", "Write PREFIX.PR, PREFIX.MAR and PREFIX.MPE.")
-@text_option("--cases", "CSV", "CSV file of cases: variable names, then one case in each row.")
-@options_of(*options_for("values"))
-@text_option("--out", "FILE", "Write the posteriors to a .json or .csv file; with --cases also .jsonl or .parquet.")
+@shared.text_option("--uai-out", "PREFIX", "Write PREFIX.PR, PREFIX.MAR and PREFIX.MPE.")
+@shared.text_option("--cases", "CSV", "CSV file of cases: variable names, then one case in each row.")
+@shared.options_of(*options_for("values"))
+@shared.text_option(
+    "--out", "FILE", "Write the posteriors to a .json or .csv file; with --cases also .jsonl or .parquet."
+)
 @guarded
-@keep_warm
-@on_cluster
+@shared.keep_warm
+@shared.on_cluster
 def marginals(file: str, as_json: bool, cases: str | None, out: str | None, **options: Any) -> None:
     """Compute the posterior of every variable."""
     if cases is not None and out is None:
@@ -228,8 +215,8 @@ def marginals(file: str, as_json: bool, cases: str | None, out: str | None, **op
         answer_ending(out)
         if wanted:
             raise click.UsageError("--out writes posteriors, not information measures")
-    model, read_seconds = load(file, options, as_json)
-    _, evidence, rest = keywords_of(model, options)
+    model, read_seconds = shared.load(file, options, as_json)
+    _, evidence, rest = shared.keywords_of(model, options)
     asked = {key: rest.pop(key) for key in ("variables", "joint", "max_marginals", "uai_out", "derivatives")}
     tables = [name for name in ("joint", "max_marginals", "uai_out", "derivatives") if asked[name]]
     if wanted:
@@ -271,8 +258,8 @@ def _answer_one(
     if asked["uai_out"]:
         _check_folder(asked["uai_out"])
     # a file of UAI marginals lists all variables
-    wanted = "all" if asked["uai_out"] else names(asked["variables"])
-    joint = [names(group) for group in asked["joint"]]
+    wanted = "all" if asked["uai_out"] else shared.names(asked["variables"])
+    joint = [shared.names(group) for group in asked["joint"]]
     found = marginals(
         model,
         evidence=evidence,
@@ -290,7 +277,7 @@ def _answer_one(
         from ..formats.answer_files import write_answer
 
         write_answer(found, asked["out"])
-    print_answer(found, as_json, model.notes)
+    shared.print_answer(found, as_json, model.notes)
 
 
 def _check_folder(prefix: str) -> None:
@@ -346,7 +333,7 @@ def _answer_cases(
     compiled = compile_model(model, **options)
     hard, soft = split_evidence(model, evidence)
     compiled.set_evidence(model.named(hard | soft))
-    wanted = names(variables)
+    wanted = shared.names(variables)
     count = impossible = 0
     with case_writer(out, model) as write:
         for chunk in read_cases(cases, model):
