@@ -32,6 +32,7 @@ from .question import Question
 
 if TYPE_CHECKING:
     from ..budget.device_fit import HostBudget
+    from ..queries.counting import CountPlan
 
 #: Rows joined in one second.
 ROWS_PER_SECOND: Final = RowPolicy().rows_per_second
@@ -66,7 +67,7 @@ class Prepared:
     most_work : float
         Rows that joins may have.
     most_primes : float
-        Primes of a count, before it is priced again.
+        A count that needs more primes ends after its first sweep, and is priced again.
     notes : tuple of str
         What the caller should know of the planning.
     """
@@ -88,6 +89,11 @@ class Prepared:
     def plan(self) -> Plan | None:
         """The plan that runs."""
         return self.prices.chosen if self.prices else None
+
+    @property
+    def count_plan(self) -> CountPlan:
+        """How the possible assignments of the network are counted."""
+        return self.question.chained.count_plan
 
     @property
     def memory_bytes(self) -> int:
@@ -223,11 +229,11 @@ def planned(prepared: Prepared, rates: Callable[[Semiring], Rates], tree: Tree |
     if not stored or plan.slices == 1:  # slices stay in the groups that have receipts
         plan = divided(plan, resources, known, lambda: prepared.memory_bytes)
     verify_workers_memory(plan, resources, bool(stored))
-    if prepared.network.query == "count":
+    if prepared.question.query == "count" and not problem.keeps_last:
         from .counts import counted_plan
 
         longest = min(prepared.most_work / ROWS_PER_SECOND, HOPELESS_SECONDS)
-        plan = counted_plan(plan, prepared.network, prepared.arithmetic, known, prepared.memory_bytes, longest)
+        plan = counted_plan(plan, prepared.count_plan, known, prepared.memory_bytes, longest)
     return replace(prepared, resources=resources, prices=replace(prices, chosen=plan))
 
 

@@ -15,7 +15,7 @@ from dataclasses import field, replace
 from functools import cached_property
 from os import PathLike
 from os.path import exists
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,6 +40,9 @@ from ..preprocessing.wide_tables import with_links
 from ..queries.beliefs import BeliefRequest, local_targets
 from ..results.proof import A, AskedOf, noted
 from ..trees.tree import Target
+
+if TYPE_CHECKING:
+    from ..queries.counting import CountPlan
 
 # Cells of functions from which sparse tables are considered before the functions become dense.
 LARGE_CELLS = 1 << 22
@@ -131,6 +134,13 @@ class Question:
         network = reduce_model(self.weighted, query, self.hard, self.asked.involved)
         targets = local_targets(network, self.asked)
         return (with_joints(network, targets) if network.feasible else network), tuple(targets)
+
+    @cached_property
+    def count_plan(self) -> CountPlan:
+        """How the possible assignments of the reduced network are counted."""
+        from ..queries.counting import CountPlan
+
+        return CountPlan(self.reduced[0])
 
     @cached_property
     def chained(self) -> Question:

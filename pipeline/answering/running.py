@@ -54,19 +54,19 @@ Answer: TypeAlias = "Result | Marginals"
 A = TypeVar("A", Result, "Marginals")
 
 
-_ANSWERS: dict[str, Callable[[Run[Any], Question], Answer]] = {
+_ANSWERS: dict[str, Callable[[Run[Any], Prepared], Answer]] = {
     "optimum": lambda run, _: optimum(run),
     "partition": lambda run, _: partition(run),
-    "count": lambda run, _: _count(run),
-    "marginals": lambda run, question: marginals(run, question),
-    "max-marginals": lambda run, question: marginals(run, question),
+    "count": lambda run, prepared: _count(run, prepared),
+    "marginals": lambda run, prepared: marginals(run, prepared.question),
+    "max-marginals": lambda run, prepared: marginals(run, prepared.question),
 }
 
 
-def _count(run: Run[Any]) -> Answer:
+def _count(run: Run[Any], prepared: Prepared) -> Answer:
     from .counts import count
 
-    return count(run)
+    return count(prepared.count_plan, run, prepared.most_primes)
 
 
 def in_temporary_folder(prepared: Prepared, progress: Progress | None, notes: list[str]) -> Answer:
@@ -204,7 +204,7 @@ def answered(prepared: Prepared, progress: Progress | None, folder: Place | None
             open_tables(pool, (folder / TABLES).absolute(), run.told)
             notes += _none_kept(run.planned, run.kept_bytes)
         with counting_cells(run):
-            found = _ANSWERS[prepared.question.query](run, prepared.question)
+            found = _ANSWERS[prepared.question.query](run, prepared)
         work = work_of(prepared, run.room)
         if resources.asked.dask_report is not None and not isinstance(pool, DaskPool):
             notes.append(NOTHING_SENT)
@@ -237,7 +237,7 @@ def run_of(prepared: Prepared, pool: Pool, progress: Progress | None = None) -> 
     run = replace(run, threads=threads, progress=report)
     steps = resources.asked.tasks == "steps" and isinstance(pool, DaskPool)
     run = replace(run, room=room_for(prepared), disk_bytes=resources.asked.disk_bytes, by_steps=steps)
-    run = replace(run, kept_bytes=resources.asked.kept_bytes, most_primes=prepared.most_primes)
+    run = replace(run, kept_bytes=resources.asked.kept_bytes)
     on_device = plan.device and not (resources.asked.remote and isinstance(pool, SerialPool))
     # both sweeps of a slice: none of its steps is placed, and no loop of the host is asked
     if on_device and plan.results and not plan.spill and plan.row_bounds is None and not steps:

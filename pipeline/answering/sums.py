@@ -13,35 +13,22 @@ from functools import cached_property
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
-
 from ...cluster.memory import peak_rss_bytes
 from ...tasks.steps.light_dataclass import dataclass
-from ...tasks.steps.semiring import mod_sum_product
 from ..errors import BudgetError, InternalError
 from ..options import Options
 from ..orders.depth_first import cells_of_buckets, depth_first_order, rearranged
 from ..orders.min_fill import min_fill_order
 from ..preprocessing.preprocess import Network, fixed_value
 from ..queries.arithmetic import Arithmetic, arithmetic_for
-from ..queries.counting import (
-    CountEstimate,
-    CountResidue,
-    Spectrum,
-    combine,
-    enough_primes,
-    powers_of,
-    prefix_sum,
-    root_of_unity,
-)
 from ..queries.formula import Formula, QueryPolicy, UnfitError, formula_of, formula_orders, has_mixed_tables, simplified
 from ..results.proof import DiagramWork, SearchWork
 from ..results.result import Result
-from .counts import spectrum_of
 from .question import Question, spare_bytes, tables_fit
 
 if TYPE_CHECKING:
     from ...tasks.counting.count import Count, Counted
+    from ..queries.counting import CountResidue
     from ..queries.sum_diagrams import DiagramBudget, SumElimination, Table, Total
 
 
@@ -50,8 +37,6 @@ _MORE_LEFT: Final = 2.0
 # Nominal seconds of the search for an order. Its loops are compiled if necessary, because the search can reduce the
 # cells by many orders of magnitude.
 _ORDER_SECONDS = 0.5
-# Logarithms of a count and of its sum in floats agree to this.
-_AGREES = 1e-6
 
 
 @dataclass
@@ -147,24 +132,6 @@ class DiagramSum:
         dims, scopes = self.network.dims, self.network.scopes
         return depth_first_order(dims, scopes, seconds=_ORDER_SECONDS, seed=self.options.seed)
 
-    @cached_property
-    def _arithmetic(self) -> Arithmetic[Any]:
-        return arithmetic_for(self.network)
-
-    @cached_property
-    def _spread(self) -> Spectrum | None:
-        """How a count is put together where costs may add up to ``top``."""
-        if not isinstance(self._arithmetic, CountEstimate):
-            return None
-        fixed = fixed_value(self.network)
-        assert fixed is not None
-        return spectrum_of(self.network, self._arithmetic, int(fixed))
-
-    @property
-    def sums_all(self) -> bool:
-        """Whether nothing is possible that costs as much as what is forbidden."""
-        return self._spread is None
-
     def _result(self, order: tuple[int, ...], limits: dict[str, Any]) -> Result | None:
         """Sum by decision diagrams within limits. Return None if the limits do not suffice; ``failure`` then says why.
 
@@ -207,7 +174,7 @@ class DiagramSum:
         return replace(found, seconds=seconds, peak_rss_bytes=peak_rss_bytes())
 
     def _found(self, sums: _Sums) -> Result:
-        total, scale = sums.in_floats(self._arithmetic)
+        total, scale = sums.in_floats(arithmetic_for(self.network))
         query = self.network.query
         if query == "count":
             return self._count(sums, total, total.log + scale)
@@ -221,15 +188,10 @@ class DiagramSum:
     def _count(self, sums: _Sums, total: Total, bound: float) -> Result:
         if bound == -math.inf:
             return Result("count", "ok", value=0, diagram=sums.work_done(total))
-        assert isinstance(self._arithmetic, CountEstimate)
-        points = self._spread.points if self._spread else 1
-        residue = sums.residue
-        primes = enough_primes(bound, points)
-        sums.most = 1 + len(primes) * points
-        value = combine([(residue(self._arithmetic, prime, self._spread), prime) for prime in primes])
-        log = math.log(value) if value else -math.inf
-        if log > bound + _AGREES or (self._spread is None and log < bound - _AGREES):
-            raise InternalError("the residues of the count contradict each other")
+        counting = self.question.count_plan
+        primes = counting.primes(bound)
+        sums.most = 1 + len(primes) * counting.points
+        value = counting.combined(primes, bound, sums.residue)
         return Result("count", "ok", value=value * self.network.free_states, diagram=sums.work_done(total))
 
 
@@ -317,24 +279,11 @@ class _Sums:
             self.scales.append(table.log_scale)
             yield leaf.scope, table.values.reshape([self.network.dims[v] for v in leaf.scope])
 
-    def residue(self, estimate: CountEstimate, prime: int, spread: Spectrum | None) -> int:
-        """Return a count modulo a prime."""
-        points, unit = (spread.points, spread.unit) if spread else (1, 1)
-        root = root_of_unity(prime, points)
-        powers = powers_of(root, points, prime)
-        semiring = mod_sum_product(prime)
-        values = [
-            self._at(
-                CountResidue(self.network, semiring, estimate.scale, unit, powers, np.array([point])), prime, point
-            )
-            for point in range(points)
-        ]
-        return prefix_sum(values, spread.limit, root, prime) if spread else values[0]
-
-    def _at(self, residue: CountResidue, prime: int, point: int) -> int:
-        dims, leaves = self.network.dims, self.network.leaves
+    def residue(self, residue: CountResidue) -> list[int]:
+        """Return the sum modulo a prime at the only point of an arithmetic."""
+        dims, leaves, point = self.network.dims, self.network.leaves, int(residue.points[0])
         tables = ((t.scope, residue.leaf(t, t.scope).reshape([dims[v] for v in t.scope])) for t in leaves)
-        return self._total(lambda: tables, prime, point).residue
+        return [self._total(lambda: tables, residue.semiring.modulus, point).residue]
 
     def _total(self, tables: Callable[[], Iterator[Table]], modulus: int, point: int = 0) -> Total:
         """Return a sum; where it is interrupted, it is gone on with when it is asked for again."""

@@ -246,4 +246,4 @@ def arithmetic_for(network: Network) -> Arithmetic[Any]:
         return ScaledPartition(network)
     from .counting import CountEstimate
 
-    return CountEstimate(network, cost_scale(network) if network.model.kind == "cost" else None)
+    return CountEstimate(network)

@@ -1,15 +1,18 @@
-"""Counting assignments exactly: residues modulo primes, put together by the Chinese remainder theorem.
+"""Count assignments exactly: residues modulo primes, combined by the Chinese remainder theorem.
 
-A first sweep in floating point bounds the count from above, which fixes how many primes prove the answer. Where
-finite costs may add up to ``top`` an assignment counts only if its *total* stays below: the count is then
-a prefix of the generating polynomial ``sum of z**cost``, read off by evaluating it at roots of unity.
+A first sum in floating point bounds the count from above. The bound gives the number of primes that prove the answer.
+If finite costs may add up to ``top``, an assignment counts only if its *total* stays below. The count is then the sum
+of the first coefficients of the generating polynomial ``sum of z**cost``, which is evaluated at roots of unity.
+
+:class:`CountPlan` decides how a network is counted. Sweeps and decision diagrams differ only in how they sum tables.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -18,17 +21,19 @@ from numpy.typing import NDArray
 from ...tasks.boxes.codecs import Codec, PlainCodec
 from ...tasks.gpu.arrays import on_host
 from ...tasks.steps.light_dataclass import dataclass
-from ...tasks.steps.number_limits import LARGEST_INT32
-from ...tasks.steps.semiring import SUM_PRODUCT, Semiring
+from ...tasks.steps.number_limits import LARGEST_INT32, ordered_sum
+from ...tasks.steps.semiring import SUM_PRODUCT, Semiring, mod_sum_product
 from ...tasks.sweeps.scaled import Scaled, SumProduct, measured_each
 from ...tasks.sweeps.sweep import Plain
 from ..errors import InternalError, ModelError
+from ..preprocessing.consistency import allowed
 from ..preprocessing.leaf_groups import Cells, LeafGroup, made_together
 from ..preprocessing.leaf_rows import ListedCells
-from ..preprocessing.leaf_tables import COST_LIMIT, CostScale, cost_leaf, cost_leaves, indicator_leaves
+from ..preprocessing.leaf_tables import COST_LIMIT, CostScale, cost_leaf, cost_leaves, cost_scale, indicator_leaves
 from ..preprocessing.preprocess import Leaf, Network
 from ..trees.tree import Target
 from .beliefs import Combiner, Defaults, Sums
+from .formula import QueryPolicy
 
 if TYPE_CHECKING:
     from ..plans.message_program import DeviceLeaves
@@ -42,19 +47,21 @@ Levels = dict[Any, tuple[Array, Array]]
 # Primes below 2**31 with roots of unity of a higher order are few.
 _MAX_POINTS = 1 << 20
 _PRIME_LIMIT = LARGEST_INT32 + 1
-# Relative rounding of the floating sweep: 2**-52 for each of up to 2**32 operations on any path.
+# Relative rounding of the sum in floating point: 2**-52 for each of up to 2**32 operations on any path.
 _SLACK = 1e-6
+# A network of at most 2 to this power assignments is counted by the logarithm of the first sum, because the rounding
+# error is far below half a unit.
+_LOG_EXACT_BITS: Final = 30
+# Maximum cells of a leaf table whose possible cells are counted to estimate the number of primes. For larger tables,
+# the functions count as independent, which is less precise.
+_JOINT_CELLS: Final = 1 << 12
 
 
 @dataclass(frozen=True, eq=False)
 class CountEstimate(Sums):
-    """The number of assignments that no leaf table forbids, as a scaled float.
-
-    ``scale`` is the scale of the costs, None for a probabilistic model.
-    """
+    """The number of assignments that no leaf table forbids, as a scaled float."""
 
     network: Network
-    scale: CostScale | None
     semiring: Semiring = SUM_PRODUCT
 
     def algebra(self, sizes: Sequence[int], compiled: bool) -> SumProduct:
@@ -63,10 +70,10 @@ class CountEstimate(Sums):
 
     def together(self, group: LeafGroup) -> list[Scaled]:
         """Build leaf tables of 0 and 1."""
-        if self.scale is None:
-            tables = indicator_leaves(self.network, group)
-        else:
+        if _has_costs(self.network):
             tables = cost_leaves(self.network, group, lambda costs: (costs < COST_LIMIT).astype(np.float64))
+        else:
+            tables = indicator_leaves(self.network, group)
         return measured_each(group.split(tables))
 
     def total(self, roots: Sequence[Scaled]) -> float:
@@ -80,8 +87,6 @@ class CountResidue(Defaults):
 
     Parameters
     ----------
-    scale : CostScale or None
-        None for a probabilistic model.
     unit : int
         A common divisor of the costs.
     powers : ndarray, int64, shape (order,)
@@ -94,7 +99,6 @@ class CountResidue(Defaults):
 
     network: Network
     semiring: Semiring
-    scale: CostScale | None
     unit: int
     powers: Array
     points: Array
@@ -109,7 +113,7 @@ class CountResidue(Defaults):
 
     def leaf(self, leaf: Leaf, axes: Cells) -> Array:
         """Build a leaf table of powers of the points, 0 where an assignment is impossible."""
-        if self.scale is None:
+        if not _has_costs(self.network):
             return self.together(LeafGroup.alone(leaf, axes))[0]
         own = axes if isinstance(axes, ListedCells) else tuple(v for v in axes if v < len(self.network.dims))
         levels, where = self._levels(leaf, own)
@@ -120,7 +124,7 @@ class CountResidue(Defaults):
 
     def leaves(self, axes: Mapping[int, tuple[int, ...]]) -> dict[int, Array]:
         """Build leaf tables, by node."""
-        if self.scale is None:
+        if not _has_costs(self.network):
             return made_together(self.network, axes, self.together)
         return {node: self.leaf(self.network.leaves[node], own) for node, own in axes.items()}
 
@@ -178,33 +182,154 @@ class Spectrum:
     limit: int
 
 
-def spectrum(network: Network, scale: CostScale, total_bound: int, unit: int, used: int) -> Spectrum | None:
-    """Return None where no allowed total can reach ``top``, so that every allowed assignment counts.
+@dataclass(frozen=True, eq=False)
+class CountPlan:
+    """How the possible assignments of a network are counted. The numbers are decided once, for all engines.
 
     Parameters
     ----------
-    total_bound : int
-        The largest total of the remaining functions that no function forbids by itself.
-    unit : int
-        A common divisor of their costs.
-    used : int
-        Cost of the functions that are already fixed.
-
-    Raises
-    ------
-    ModelError
-        If the costs are too fine for this to be feasible.
+    network : Network
+        A network of a count.
     """
-    if scale.cap is None or total_bound + used < scale.cap:
-        return None
-    limit = -(-(scale.cap - used) // unit)
-    points = total_bound // unit + 1
-    if points > _MAX_POINTS:
-        raise ModelError(
-            f"counting assignments of total cost below top {network.model.top} needs a polynomial of {points} "
-            f"coefficients, more than {_MAX_POINTS}: single costs are finite but their sums reach top"
-        )
-    return Spectrum(unit, points, limit)
+
+    network: Network
+
+    @cached_property
+    def scale(self) -> CostScale | None:
+        """The scale of the costs; None for a probabilistic model."""
+        return cost_scale(self.network) if _has_costs(self.network) else None
+
+    @cached_property
+    def spectrum(self) -> Spectrum | None:
+        """The points of the generating polynomial; None if every assignment counts that no function forbids.
+
+        Raises
+        ------
+        ModelError
+            If the costs are too fine for this to be feasible.
+        """
+        network, scale = self.network, self.scale
+        if scale is None or scale.cap is None or network.fixed is None:
+            return None
+        most, unit = 0, 0
+        for leaf in network.leaves:
+            for finite in _finite_costs(network, leaf):
+                most += int(finite.max(initial=0))
+                unit = math.gcd(unit, int(np.gcd.reduce(finite, axis=None, initial=0)))
+        unit, left = max(unit, 1), scale.cap - int(network.fixed)
+        if most < left:
+            return None
+        points = most // unit + 1
+        if points > _MAX_POINTS:
+            raise ModelError(
+                f"counting assignments of total cost below top {network.model.top} needs a polynomial of {points} "
+                f"coefficients, more than {_MAX_POINTS}: single costs are finite but their sums reach top"
+            )
+        return Spectrum(unit, points, -(-left // unit))
+
+    @property
+    def points(self) -> int:
+        """Number of points at which the count is evaluated modulo each prime."""
+        return self.spectrum.points if self.spectrum else 1
+
+    @cached_property
+    def is_small(self) -> bool:
+        """Whether the sum in floating point proves any count of the network."""
+        return ordered_sum(map(math.log2, self.network.dims)) <= _LOG_EXACT_BITS and self.spectrum is None
+
+    @cached_property
+    def most_primes(self) -> int:
+        """Number of primes that suffice if all assignments are possible."""
+        return most_primes(self._log_assignments)
+
+    @cached_property
+    def expected_primes(self) -> int:
+        """Expected number of primes, if leaf tables exclude assignments independently."""
+        excluded = ordered_sum(_possible_log(self.network, leaf) for leaf in self.network.leaves)
+        return most_primes(max(self._log_assignments + excluded, 0.0))
+
+    @property
+    def _log_assignments(self) -> float:
+        return ordered_sum(map(math.log, self.network.dims))
+
+    def primes(self, log_bound: float) -> list[int]:
+        """Return the primes that prove a count whose sum in floating point has the natural logarithm ``log_bound``."""
+        return enough_primes(log_bound, self.points)
+
+    def combined(
+        self, primes: Sequence[int], log_bound: float, sums: Callable[[CountResidue], list[int]], together: int = 1
+    ) -> int:
+        """Return the exact count of the network.
+
+        Parameters
+        ----------
+        primes : sequence of int
+            See :meth:`primes`.
+        log_bound : float
+            Natural logarithm of the sum in floating point, which does not depend on the residues.
+        sums : callable
+            Returns the sum of a network's tables modulo a prime at each of the points of an arithmetic.
+        together : int
+            Points of one call.
+
+        Raises
+        ------
+        InternalError
+            If the residues contradict the sum in floating point.
+        """
+        levels: Levels = {}
+        value = combine([(self._residue(prime, sums, together, levels), prime) for prime in primes])
+        log = math.log(value) if value else -math.inf
+        if log > log_bound + _SLACK or (self.spectrum is None and log < log_bound - _SLACK):
+            raise InternalError("the residues of the count contradict each other")
+        return value
+
+    def _residue(self, prime: int, sums: Callable[[CountResidue], list[int]], together: int, levels: Levels) -> int:
+        """Return the count modulo a prime."""
+        points, spectrum = self.points, self.spectrum
+        root = root_of_unity(prime, points)
+        powers, places = powers_of(root, points, prime), np.arange(points, dtype=np.int64)
+        unit = spectrum.unit if spectrum else 1
+        every = CountResidue(self.network, mod_sum_product(prime), unit, powers, places, levels)
+        values: list[int] = []
+        for start in range(0, points, together):
+            values += sums(replace(every, points=places[start : start + together]))
+        return prefix_sum(values, spectrum.limit, root, prime) if spectrum else values[0]
+
+
+def _has_costs(network: Network) -> bool:
+    return network.model.kind == "cost"
+
+
+def _finite_costs(network: Network, leaf: Leaf) -> Iterator[NDArray[np.int64]]:
+    """Yield the finite costs of a leaf's table; for a large table, the finite costs of each function."""
+    if math.prod([network.dims[v] for v in leaf.scope]) < QueryPolicy.current().inspected_cells:
+        costs = cost_leaf(network, leaf, leaf.scope)
+        yield costs[costs < COST_LIMIT]
+        return
+    model = network.model
+    for f in leaf.functions:
+        function = model.functions[f]
+        values = function.values if function.rows is None else np.append(function.values, function.default)
+        yield values[allowed(model, f, values)] - model.lowest[f]
+
+
+def _possible_log(network: Network, leaf: Leaf) -> float:
+    """Return ln of the fraction of possible cells of a leaf; functions of large tables count as independent."""
+    cells = math.prod([network.dims[v] for v in leaf.scope])
+    if len(leaf.functions) > 1 and cells <= _JOINT_CELLS:
+        table = CountEstimate(network).leaf(leaf, leaf.scope)
+        return math.log(max(int(np.count_nonzero(table.values)), 1) / cells)
+    model, found = network.model, 0.0
+    for f in leaf.functions:
+        function = model.functions[f]
+        if len(function.scope) > 1:  # functions of one variable are already part of its domain
+            cells = math.prod(model.dims[v] for v in function.scope)
+            possible = int(np.count_nonzero(allowed(model, f, function.values)))
+            if function.rows is not None and bool(allowed(model, f, np.array([function.default]))[0]):
+                possible += cells - len(function.values)
+            found += math.log(max(possible, 1) / cells)
+    return found
 
 
 def primes(points: int) -> Iterator[int]:

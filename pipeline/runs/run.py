@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from functools import cached_property
-from math import inf
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from ...cluster.dask_pool import DaskPool, count_cells
@@ -95,8 +94,6 @@ class Run(Generic[T]):
         From how many bytes on tables are kept in the run's folder.
     note : callable
         Called with notes for the caller.
-    most_primes : float
-        A count that needs more primes than this ends after its first sweep.
     """
 
     network: Network
@@ -117,7 +114,6 @@ class Run(Generic[T]):
     by_steps: bool = False
     kept_bytes: int | None = None
     note: Callable[[str], None] = ignored
-    most_primes: float = inf
 
     @property
     def plan(self) -> Plan:

@@ -60,16 +60,14 @@ def late_after(seconds: float, stop: Stop) -> Stop:
 
 @dataclass
 class _SumEngine(ABC):
-    """Common parts of both engines."""
+    """Common parts of these engines."""
 
     request: QueryRequest
 
-    @cached_property
-    def diagrams(self) -> DiagramSum:
-        """The elimination on diagrams, which knows how a count is put together."""
-        request = self.request
-        question = request.question.chained if request.effort.method == "diagram" else request.question
-        return DiagramSum(question, request.options, question.reduced[0], request.started)
+    @property
+    def sums_all(self) -> bool:
+        """Whether every assignment counts that no function forbids."""
+        return self.request.question.count_plan.spectrum is None
 
     @abstractmethod
     def estimate(self) -> Estimate:
@@ -104,7 +102,7 @@ class SearchEngine(_SumEngine):
             return EnginePrice()
         if not self.search.suits:
             return "the model neither consists of clauses nor is mostly zero"
-        if not self.diagrams.sums_all:
+        if not self.sums_all:
             return "sums of finite costs may reach top"
         return replace(searching_price(), charged=self._charged("search"))
 
@@ -123,7 +121,7 @@ class SearchEngine(_SumEngine):
         return TurnEnded("its work was done") if found is None else found
 
     def _forced(self) -> Answer:
-        if not self.diagrams.sums_all:
+        if not self.sums_all:
             query = self.request.question.query
             raise BudgetError(f"the {query} cannot be computed by search: sums of finite costs may reach top")
         return self.search.forced()
@@ -132,13 +130,20 @@ class SearchEngine(_SumEngine):
 class DiagramEngine(_SumEngine):
     """Bucket elimination on decision diagrams."""
 
+    @cached_property
+    def diagrams(self) -> DiagramSum:
+        """The elimination as far as it got."""
+        request = self.request
+        question = request.question.chained if request.effort.method == "diagram" else request.question
+        return DiagramSum(question, request.options, question.reduced[0], request.started)
+
     def estimate(self) -> Estimate:
         """Return whether there is memory for tables of the model."""
         if self.request.effort.method == "diagram":
             return EnginePrice()
         if not self.diagrams.fits:
             return "tables of the model do not fit memory"
-        return self._unpriced if self.diagrams.sums_all else "sums of finite costs may reach top"
+        return self._unpriced if self.sums_all else "sums of finite costs may reach top"
 
     @property
     def _unpriced(self) -> EnginePrice:
@@ -181,7 +186,7 @@ class GanakEngine(_SumEngine):
             return "the model neither consists of clauses nor is mostly zero"
         if clauses.formula is None:
             return "the model's functions give too many clauses; leave out --method ganak"
-        if not self.diagrams.sums_all:
+        if not self.sums_all:
             return "sums of finite costs may reach top"
         return EnginePrice(charged=self._charged(GANAK))
 

@@ -12,7 +12,7 @@ from ....tasks.compiler.working_time import working_seconds
 from ....tasks.gpu.cold_kernels import AVOIDED_START
 from ....tasks.gpu.memory import LongStepError
 from ....tasks.steps.light_dataclass import dataclass
-from ....tasks.steps.number_limits import CELL_BYTES, ordered_sum
+from ....tasks.steps.number_limits import CELL_BYTES
 from ....tasks.steps.semiring import MIN_PLUS, SUM_PRODUCT
 from ...errors import BudgetError, format_bytes
 from ...machine.resources import Resources
@@ -37,8 +37,6 @@ from .engine import Stop, TurnEnded
 from .engine_options import Certainty, Device, EnginePrice, Estimate
 from .request import QueryRequest
 
-#: Assignments up to which the first sweep of a count proves it.
-_ONE_SWEEP_BITS = 30
 # A float holds two to this power.
 _MOST_BITS = 1000
 
@@ -307,13 +305,10 @@ class SweepEngine:
     @cached_property
     def _primes(self) -> int:
         """Modulo how many primes a count is expected to be swept after its first sweep."""
-        bits = ordered_sum(map(math.log2, self.request.network.dims))
-        if self.request.question.query != "count" or bits <= _ONE_SWEEP_BITS:
+        question = self.request.question
+        if question.query != "count" or question.count_plan.is_small:
             return 0
-        from ...queries.counting import most_primes
-        from ..counts import expected_primes
-
-        return min(most_primes(bits * math.log(2)), expected_primes(self.request.network))
+        return min(question.count_plan.most_primes, question.count_plan.expected_primes)
 
     @property
     def _wide_cells(self) -> int:

@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 
 import bucketflow
 from bucketflow.pipeline.answering.answer_question import valued
-from bucketflow.pipeline.answering.counts import expected_primes
 from bucketflow.pipeline.answering.engines.bounds_engine import BoundsEngine
 from bucketflow.pipeline.answering.engines.engine import TurnEnded
 from bucketflow.pipeline.answering.engines.engine_options import (
@@ -310,7 +309,7 @@ def test_a_count_of_more_primes_than_expected_is_priced_again() -> None:
     names, clause = [f"x{k}" for k in range(200)], np.array([[0, 0], [9, 0]])
     functions = [(["all", name], clause) for name in names]
     model = bucketflow.Model.build("cost", dict.fromkeys(["all", *names], 2), functions, top=9)
-    expected = expected_primes(question_of(model, "count").reduced[0])
+    expected = question_of(model, "count").count_plan.expected_primes
     policy = replace(NEVER_QUICK, share=0.0, mispriced=1.0, mispriced_seconds=0.0)
     found = solve_by(policy, model, "count")
     assert found.value == 2**200 + 1
@@ -330,7 +329,7 @@ def test_clauses_of_a_gate_exclude_assignments_together() -> None:
         last[(0, *(1,) * 8)] = 9
         functions.append(([f"y{gate}", *inputs], last))
     model = bucketflow.Model.build("cost", dict.fromkeys(names, 2), functions, top=9)
-    assert expected_primes(question_of(model, "count").reduced[0]) >= most_primes(479 * log(2))
+    assert question_of(model, "count").count_plan.expected_primes >= most_primes(479 * log(2))
 
 
 def test_rows_that_samples_expect_to_be_long_have_a_price_by_which_others_have_turns() -> None:
