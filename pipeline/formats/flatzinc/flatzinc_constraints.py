@@ -15,6 +15,7 @@ import numpy as np
 
 from ...errors import shorten
 from ...models.function import FORBIDDEN
+from .. import shared_constraints as shared
 from ..constraint_functions import (
     COMPARED,
     NEGATED,
@@ -26,23 +27,6 @@ from ..constraint_functions import (
 )
 from ..format_policy import FormatPolicy
 from ..global_functions.decomposition import GlobalFunctionError
-from ..shared_constraints import (
-    add_bins,
-    add_circuit,
-    add_count,
-    add_cumulative,
-    add_extreme,
-    add_extreme_place,
-    add_inverse,
-    add_lex,
-    add_linear,
-    add_member,
-    add_no_overlap,
-    add_precedence,
-    add_read,
-    read_operands,
-    values_of,
-)
 from .flatzinc_syntax import FlatConstraint, Given, Operand, is_variable
 
 Operands = list[Operand]
@@ -53,13 +37,13 @@ def _cumulative(
 ) -> None:
     for each in (*lengths, *heights):
         functions.linear([1], [each], ">=", 0)
-    add_cumulative(functions, starts, lengths, heights, Condition("le", limit))
+    shared.add_cumulative(functions, starts, lengths, heights, Condition("le", limit))
 
 
 def _disjunctive(strict: bool) -> Callable[..., None]:
     def add(functions: ConstraintFunctions, starts: Operands, lengths: Operands) -> None:
         boxes = [[each] for each in starts], [[each] for each in lengths]
-        add_no_overlap(functions, *boxes, zero_ignored=not strict)
+        shared.add_no_overlap(functions, *boxes, zero_ignored=not strict)
 
     return add
 
@@ -67,7 +51,7 @@ def _disjunctive(strict: bool) -> Callable[..., None]:
 def _boxes(strict: bool) -> Callable[..., None]:
     def add(functions: ConstraintFunctions, x: Operands, y: Operands, widths: Operands, heights: Operands) -> None:
         origins, lengths = ([[*pair] for pair in zip(*both, strict=True)] for both in ((x, y), (widths, heights)))
-        add_no_overlap(functions, origins, lengths, zero_ignored=not strict)
+        shared.add_no_overlap(functions, origins, lengths, zero_ignored=not strict)
 
     return add
 
@@ -75,14 +59,14 @@ def _boxes(strict: bool) -> Callable[..., None]:
 def _circuit(loops: bool) -> Callable[..., None]:
     def add(functions: ConstraintFunctions, successors: Operands) -> None:
         if successors:
-            add_circuit(functions, successors, 1, loops=loops, empty=loops)
+            shared.add_circuit(functions, successors, 1, loops=loops, empty=loops)
 
     return add
 
 
 def _bins(functions: ConstraintFunctions, limit: int, items: Operands, sizes: list[int]) -> None:
-    bins = {value for each in items for value in values_of(functions, each)}
-    add_bins(functions, items, sizes, dict.fromkeys(bins, Condition("le", limit)))
+    bins = {value for each in items for value in shared.values_of(functions, each)}
+    shared.add_bins(functions, items, sizes, dict.fromkeys(bins, Condition("le", limit)))
 
 
 def _numbered_bins(compare: str) -> Callable[..., None]:
@@ -91,31 +75,31 @@ def _numbered_bins(compare: str) -> Callable[..., None]:
     def add(functions: ConstraintFunctions, loads: Operands, items: Operands, sizes: list[int]) -> None:
         for each in items:
             functions.relation([each], lambda own: (own >= 1) & (own <= len(loads)))
-        add_bins(functions, items, sizes, {k: Condition(compare, each) for k, each in enumerate(loads, 1)})
+        shared.add_bins(functions, items, sizes, {k: Condition(compare, each) for k, each in enumerate(loads, 1)})
 
     return add
 
 
 def _extreme_place(better: Callable[[int, int], bool]) -> Callable[..., None]:
     def add(functions: ConstraintFunctions, operands: Operands, place: Operand) -> None:
-        add_extreme_place(functions, operands, better, lambda k, wanted: k + 1 == wanted, place, "first")
+        shared.add_extreme_place(functions, operands, better, lambda k, wanted: k + 1 == wanted, place, "first")
 
     return add
 
 
 def _precedence(functions: ConstraintFunctions, values: list[int], operands: Operands) -> None:
     if len({*values}) == len(values):
-        add_precedence(functions, operands, values)
+        shared.add_precedence(functions, operands, values)
         return
     for pair in pairwise(values):
         if pair[0] != pair[1]:
-            add_precedence(functions, operands, pair)
+            shared.add_precedence(functions, operands, pair)
 
 
 def _positive_precedence(functions: ConstraintFunctions, operands: Operands) -> None:
     for each in operands:
         functions.relation([each], lambda own: own <= len(operands))
-    add_precedence(functions, operands, range(1, len(operands) + 1))
+    shared.add_precedence(functions, operands, range(1, len(operands) + 1))
 
 
 def _knapsack(
@@ -123,8 +107,8 @@ def _knapsack(
 ) -> None:
     for each in items:
         functions.linear([1], [each], ">=", 0)
-    add_linear(functions, weights, items, Condition("eq", weight))
-    add_linear(functions, profits, items, Condition("eq", profit))
+    shared.add_linear(functions, weights, items, Condition("eq", weight))
+    shared.add_linear(functions, profits, items, Condition("eq", profit))
 
 
 def _sliding_sum(functions: ConstraintFunctions, low: int, high: int, width: int, operands: Operands) -> None:
@@ -136,7 +120,7 @@ def _sliding_sum(functions: ConstraintFunctions, low: int, high: int, width: int
 
 def _inverse(functions: ConstraintFunctions, first: Operands, second: Operands) -> None:
     """Let two lists, which count from 1, be each other's inverses."""
-    add_inverse(functions, [*enumerate(first, 1)], [*enumerate(second, 1)])
+    shared.add_inverse(functions, [*enumerate(first, 1)], [*enumerate(second, 1)])
 
 
 #: By name: the letters of the arguments, the places of the arguments that are lists of one length, and the handler.
@@ -158,7 +142,7 @@ STRUCTURES: Mapping[str, tuple[str, tuple[int, ...], Callable[..., None]]] = {
     **dict.fromkeys(("arg_min", "minimum_arg"), ("Ii", (), _extreme_place(lt))),
     "knapsack": ("CCIii", (0, 1, 2), _knapsack),
     "sliding_sum": ("cccI", (), _sliding_sum),
-    "member": ("Ii", (), lambda functions, own, other: add_member(functions, own, eq, other)),
+    "member": ("Ii", (), lambda functions, own, other: shared.add_member(functions, own, eq, other)),
     "symmetric_all_different": ("I", (), lambda functions, own: _inverse(functions, own, own)),
 }
 
@@ -354,7 +338,7 @@ def _any(positive: bool, both: bool = True) -> Handler:
 
 def _odd(functions: ConstraintFunctions, operands: list[Operand]) -> None:
     """Let the number of true operands be odd."""
-    read_operands(functions, operands, 0, lambda own, _, value: own ^ value, lambda own: own == 1)
+    shared.read_operands(functions, operands, 0, lambda own, _, value: own ^ value, lambda own: own == 1)
 
 
 def _clause(functions: ConstraintFunctions, positive: list[Operand], negative: list[Operand], *told: Operand) -> None:
@@ -374,7 +358,7 @@ def _element(functions: ConstraintFunctions, index: Operand, entries: list[Opera
         return
     functions.relation([index], lambda k: (k >= 1) & (k <= len(entries)))
     for k, entry in enumerate(entries, 1):
-        if k in values_of(functions, index):
+        if k in shared.values_of(functions, index):
             functions.relation([index, entry, output], lambda at, own, out, k=k: (at != k) | (own == out))
 
 
@@ -387,7 +371,7 @@ def _table(functions: ConstraintFunctions, operands: list[Operand], entries: lis
 
 def _values_in(functions: ConstraintFunctions, operands: Operands, wanted: Any) -> frozenset[int]:
     """Return the values of a set that some operand may have."""
-    return frozenset(value for each in operands for value in values_of(functions, each) if value in wanted)
+    return frozenset(value for each in operands for value in shared.values_of(functions, each) if value in wanted)
 
 
 def _count(functions: ConstraintFunctions, operands: Operands, wanted: Any, operator: str, number: Operand) -> None:
@@ -396,7 +380,7 @@ def _count(functions: ConstraintFunctions, operands: Operands, wanted: Any, oper
         values = [*_values_in(functions, operands, wanted)]
     else:
         values = [wanted]
-    add_count(functions, operands, values, Condition(operator, number))
+    shared.add_count(functions, operands, values, Condition(operator, number))
 
 
 def _counted(operator: str, order: str = "xyc") -> Handler:
@@ -440,14 +424,14 @@ def _closed(add: Handler) -> Handler:
 
 
 def _number_of_values(functions: ConstraintFunctions, number: Operand, operands: list[Operand]) -> None:
-    add_read(functions, operands, frozenset(), lambda seen, value: seen | {value}, len, Condition("eq", number))
+    shared.add_read(functions, operands, frozenset(), lambda seen, value: seen | {value}, len, Condition("eq", number))
 
 
 def _extreme(choose: Callable[[int, int], int]) -> Handler:
     def add(functions: ConstraintFunctions, output: Operand, operands: list[Operand]) -> None:
         if not operands:
             raise FlatZincRefusalError("a list that is not empty", "an empty one")
-        add_extreme(functions, operands, choose, Condition("eq", output))
+        shared.add_extreme(functions, operands, choose, Condition("eq", output))
 
     return add
 
@@ -495,7 +479,7 @@ def _regular(
     def step(state: int, _: int, value: int) -> int | None:
         return moves[(state - 1) * symbols + value - 1] or None if 1 <= value <= symbols else None
 
-    read_operands(functions, operands, start, step, lambda state: state in ends)
+    shared.read_operands(functions, operands, start, step, lambda state: state in ends)
 
 
 def _all_different(functions: ConstraintFunctions, operands: list[Operand], *but: Any) -> None:
@@ -613,7 +597,7 @@ KINDS: Mapping[str, FlatKind] = {
     "strictly_decreasing": FlatKind("I", _in_order("gt")),
     "inverse": FlatKind("II", _inverse),
     "regular": FlatKind("IccCcs", _regular),
-    "lex_less": FlatKind("II", lambda functions, *lists: add_lex(functions, lists, strict=True)),
-    "lex_lesseq": FlatKind("II", lambda functions, *lists: add_lex(functions, lists, strict=False)),
+    "lex_less": FlatKind("II", lambda functions, *lists: shared.add_lex(functions, lists, strict=True)),
+    "lex_lesseq": FlatKind("II", lambda functions, *lists: shared.add_lex(functions, lists, strict=False)),
     **{name: FlatKind(letters, _of_one_length(same, add)) for name, (letters, same, add) in STRUCTURES.items()},
 }  # fmt: skip

@@ -12,22 +12,11 @@ import numpy as np
 
 from ...errors import shorten
 from ...models.model import FORBIDDEN, Function
+from .. import shared_constraints as shared
 from ..constraint_functions import RELATIONS, Condition, ConstraintFunctions
 from ..flatzinc.flatzinc_syntax import Operand
 from ..format_policy import ENTRY_BYTES, WORD_BYTES
 from ..linear.wide_sums import MOST_CELLS
-from ..shared_constraints import (
-    add_count,
-    add_different_lists,
-    add_element,
-    add_extreme,
-    add_inverse,
-    add_linear,
-    add_matrix_element,
-    add_member,
-    add_read,
-    product_of,
-)
 from ..text.tables import tuple_table
 from ..text.xml import Element
 from .xcsp3_lists import NUMBER, TUPLE, Xcsp3Lists, Xcsp3Variables, call_of, words_of
@@ -226,14 +215,14 @@ class Xcsp3Constraints(Xcsp3Lists):
             if members and all(map(NUMBER.fullmatch, members)):
                 weights, constant = self.linear(arguments[0], at)
                 wanted = frozenset(value - constant for value in self.variables.integers(" ".join(members), at))
-                add_linear(self.functions, [*weights.values()], [(v,) for v in weights], Condition("in", wanted))
+                shared.add_linear(self.functions, [*weights.values()], [(v,) for v in weights], Condition("in", wanted))
                 return
             if name in RELATIONS and len(arguments) == 2:
                 (weights, constant), (others, right) = (self.linear(each, at) for each in arguments)
                 for v, weight in others.items():
                     weights[v] = weights.get(v, 0) - weight
                 operands: list[Operand] = [(v,) for v in weights]
-                add_linear(self.functions, [*weights.values()], operands, Condition(name, right - constant))
+                shared.add_linear(self.functions, [*weights.values()], operands, Condition(name, right - constant))
                 return
         self.functions.allowed(scope, self.tabulated(scope, term, at) != 0)
 
@@ -247,7 +236,7 @@ class Xcsp3Constraints(Xcsp3Lists):
             but = [] if exceptions is None else [self._tuple(text, exceptions) for text in self.tuples(exceptions.text)]
             if any(len(each) != len(lists[0]) for each in but):
                 raise self.variables.fail(element, f"exceptions of {len(lists[0])} values", "tuples of another length")
-            add_different_lists(self.functions, lists, but)
+            shared.add_different_lists(self.functions, lists, but)
             return
         else:
             groups = [self.operands(self.one(element))]
@@ -296,13 +285,13 @@ class Xcsp3Constraints(Xcsp3Lists):
         condition = self.condition(element)
         for k, (x, y) in enumerate(zip(coefficients, operands, strict=True)):
             if isinstance(x, tuple):
-                operands[k], coefficients[k] = product_of(self.functions, x, y), 1
+                operands[k], coefficients[k] = shared.product_of(self.functions, x, y), 1
         weights = [each for each in coefficients if isinstance(each, int)]
-        add_linear(self.functions, weights, operands, condition)
+        shared.add_linear(self.functions, weights, operands, condition)
 
     def _count(self, element: Element) -> None:
         wanted = self.given(element, "values")
-        add_count(self.functions, self.operands(self.one(element)), wanted, self.condition(element))
+        shared.add_count(self.functions, self.operands(self.one(element)), wanted, self.condition(element))
 
     def _values(self, element: Element) -> None:
         but = {*self.values(element, "except")} if [*element.every("except")] else set()
@@ -311,7 +300,7 @@ class Xcsp3Constraints(Xcsp3Lists):
         def step(seen: frozenset[int], value: int) -> frozenset[int]:
             return seen if value in but else seen | {value}
 
-        add_read(self.functions, self.operands(self.one(element)), start, step, len, self.condition(element))
+        shared.add_read(self.functions, self.operands(self.one(element)), start, step, len, self.condition(element))
 
     def _cardinality(self, element: Element) -> None:
         operands, values = self.operands(self.one(element)), self.given(element, "values")
@@ -323,17 +312,17 @@ class Xcsp3Constraints(Xcsp3Lists):
             raise self.variables.fail(element, f"{len(values)} occurrences", f"{len(words)}")
         if any(each.attributes.get("closed") == "true" for each in element.every("values")):
             for operand in dict.fromkeys(operands):
-                add_count(self.functions, [operand], values, Condition("eq", 1))
+                shared.add_count(self.functions, [operand], values, Condition("eq", 1))
         for value, word in zip(values, words, strict=True):
             if ".." in word:
                 condition = Condition("in", frozenset(self.variables.integers(word, element)))
             else:
                 condition = Condition("eq", self.operands_of(word, element)[0])
-            add_count(self.functions, operands, [value], condition)
+            shared.add_count(self.functions, operands, [value], condition)
 
     def _extreme(self, element: Element) -> None:
         choose = max if element.tag == "maximum" else min
-        add_extreme(self.functions, self.operands(self.one(element)), choose, self.condition(element))
+        shared.add_extreme(self.functions, self.operands(self.one(element)), choose, self.condition(element))
 
     def _element(self, element: Element) -> None:
         """Compare the entry of a list or a matrix at an index; without an index, some entry of a list."""
@@ -353,21 +342,23 @@ class Xcsp3Constraints(Xcsp3Lists):
                 raise self.variables.fail(given, "integers as startRowIndex and startColIndex", str(starts))
             row, column = self.given(element, "index", 2)
             first, second = map(int, starts)
-            add_matrix_element(self.functions, self.matrix(element), (row, column), (first, second), compare, other)
+            shared.add_matrix_element(
+                self.functions, self.matrix(element), (row, column), (first, second), compare, other
+            )
             return
         if not [*element.every("list")]:
             raise self.variables.fail(element, "a list or a matrix", "none")
         given = self.one(element)
         entries = self.operands(given)
         if not [*element.every("index")]:
-            add_member(self.functions, entries, lambda own, right: condition.holds(own, right), other)
+            shared.add_member(self.functions, entries, lambda own, right: condition.holds(own, right), other)
             return
         (index,) = self.given(element, "index", 1)
         start = self.variables.start_index(given)
         if all(isinstance(each, int) for each in entries):
-            add_matrix_element(self.functions, [entries], (0, index), (0, start), compare, other)
+            shared.add_matrix_element(self.functions, [entries], (0, index), (0, start), compare, other)
             return
-        add_element(self.functions, entries, index, start, condition)
+        shared.add_element(self.functions, entries, index, start, condition)
 
     def _attributes(self, element: Element) -> list[dict[str, str]]:
         return [element.attributes, *(each.attributes for each in element.children)]
@@ -387,7 +378,7 @@ class Xcsp3Constraints(Xcsp3Lists):
         first, second = lists[0], lists[-1]
         if len(first) > len(second):
             raise self.variables.fail(element, "a second list that is not shorter", f"{len(second)} variables")
-        add_inverse(self.functions, first, second, both_ways=len(first) == len(second))
+        shared.add_inverse(self.functions, first, second, both_ways=len(first) == len(second))
 
     def _regular(self, element: Element) -> None:
         """Let values be a word of an automaton."""

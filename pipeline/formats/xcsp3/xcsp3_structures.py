@@ -8,19 +8,9 @@ from dataclasses import dataclass
 from typing import Literal, cast
 
 from ...errors import shorten
+from .. import shared_constraints as shared
 from ..constraint_functions import Condition
 from ..flatzinc.flatzinc_syntax import Operand
-from ..shared_constraints import (
-    add_bins,
-    add_circuit,
-    add_cumulative,
-    add_extreme_place,
-    add_lex,
-    add_linear,
-    add_no_overlap,
-    add_precedence,
-    values_of,
-)
 from ..text.xml import Element
 from .xcsp3_lists import Xcsp3Lists
 
@@ -52,7 +42,7 @@ def _lex(reader: Xcsp3Lists, element: Element) -> None:
     else:
         groups = [reader.lists(element)]
     for lists in groups:
-        add_lex(reader.functions, lists if name[0] == "l" else lists[::-1], strict=name[1] == "t")
+        shared.add_lex(reader.functions, lists if name[0] == "l" else lists[::-1], strict=name[1] == "t")
 
 
 def _precedence(reader: Xcsp3Lists, element: Element) -> None:
@@ -61,11 +51,11 @@ def _precedence(reader: Xcsp3Lists, element: Element) -> None:
     if given:
         values = reader.values(element, "values")
     else:
-        values = sorted({value for each in operands for value in values_of(reader.functions, each)})
+        values = sorted({value for each in operands for value in shared.values_of(reader.functions, each)})
     if len({*values}) < len(values):
         raise reader.variables.fail(element, "different values", "a value twice")
     covered = any(each.attributes.get("covered") == "true" for each in given)
-    add_precedence(reader.functions, operands, values, covered=covered)
+    shared.add_precedence(reader.functions, operands, values, covered=covered)
 
 
 def _extreme_place(reader: Xcsp3Lists, element: Element) -> None:
@@ -76,7 +66,7 @@ def _extreme_place(reader: Xcsp3Lists, element: Element) -> None:
     if rank not in ("any", "first", "last"):
         raise reader.variables.fail(element, "a rank any, first or last", repr(shorten(rank)))
     _, other = condition.related()
-    add_extreme_place(
+    shared.add_extreme_place(
         reader.functions,
         operands,
         operator.gt if element.tag == "maximumArg" else operator.lt,
@@ -93,12 +83,12 @@ def _circuit(reader: Xcsp3Lists, element: Element) -> None:
     if [*element.every("size")]:
         (size,) = reader.given(element, "size", 1)
     start = reader.variables.start_index(given)
-    add_circuit(reader.functions, reader.operands(given), start, loops=True, size=size)
+    shared.add_circuit(reader.functions, reader.operands(given), start, loops=True, size=size)
 
 
 def _not_negative(reader: Xcsp3Lists, element: Element, tag: str, count: int) -> list[Operand]:
     found = reader.given(element, tag, count)
-    if any(min(values_of(reader.functions, each)) < 0 for each in found):
+    if any(min(shared.values_of(reader.functions, each)) < 0 for each in found):
         raise reader.variables.fail(element, f"<{tag}> of at least 0", "negative ones")
     return found
 
@@ -112,7 +102,7 @@ def _cumulative(reader: Xcsp3Lists, element: Element) -> None:
     if [*element.every("ends")]:
         for start, length, end in zip(origins, lengths, reader.given(element, "ends", len(origins)), strict=True):
             reader.functions.linear([1, 1, -1], [start, length, end], "=", 0)
-    add_cumulative(reader.functions, origins, lengths, heights, condition)
+    shared.add_cumulative(reader.functions, origins, lengths, heights, condition)
 
 
 def _no_overlap(reader: Xcsp3Lists, element: Element) -> None:
@@ -128,10 +118,10 @@ def _no_overlap(reader: Xcsp3Lists, element: Element) -> None:
         raise reader.variables.fail(
             element, "one origin and one length for each box and axis", "lists of different lengths"
         )
-    if any(min(values_of(reader.functions, each)) < 0 for own in lengths for each in own):
+    if any(min(shared.values_of(reader.functions, each)) < 0 for own in lengths for each in own):
         raise reader.variables.fail(element, "<lengths> of at least 0", "negative ones")
     ignored = element.attributes.get("zeroIgnored", "true") == "true"
-    add_no_overlap(reader.functions, origins, lengths, zero_ignored=ignored)
+    shared.add_no_overlap(reader.functions, origins, lengths, zero_ignored=ignored)
 
 
 def _bin_packing(reader: Xcsp3Lists, element: Element) -> None:
@@ -142,8 +132,8 @@ def _bin_packing(reader: Xcsp3Lists, element: Element) -> None:
     if len(sizes) != len(items):
         raise reader.variables.fail(element, f"{len(items)} sizes", f"{len(sizes)}")
     if [*element.every("condition")]:
-        bins = {value for each in items for value in values_of(reader.functions, each)}
-        add_bins(reader.functions, items, sizes, dict.fromkeys(bins, reader.condition(element)))
+        bins = {value for each in items for value in shared.values_of(reader.functions, each)}
+        shared.add_bins(reader.functions, items, sizes, dict.fromkeys(bins, reader.condition(element)))
         return
     if [*element.every("conditions")]:
         at = next(element.every("conditions"))
@@ -155,7 +145,7 @@ def _bin_packing(reader: Xcsp3Lists, element: Element) -> None:
     loads = dict(enumerate(conditions, start))
     for each in items:
         reader.functions.relation([each], lambda own: (own >= start) & (own < start + len(loads)))
-    add_bins(reader.functions, items, sizes, loads)
+    shared.add_bins(reader.functions, items, sizes, loads)
 
 
 def _knapsack(reader: Xcsp3Lists, element: Element) -> None:
@@ -171,7 +161,7 @@ def _knapsack(reader: Xcsp3Lists, element: Element) -> None:
         numbers = reader.values(element, tag)
         if len(numbers) != len(operands):
             raise reader.variables.fail(element, f"{len(operands)} <{tag}>", f"{len(numbers)}")
-        add_linear(reader.functions, numbers, operands, condition)
+        shared.add_linear(reader.functions, numbers, operands, condition)
 
 
 STRUCTURES: Mapping[str, Kind] = {
