@@ -5,5 +5,5 @@ a fixed variable has to be summed out of a table t, every box writes a partial r
 t = Σ_{x_B} t_{x_B}.
 
 Entry points: :func:`.box.run_box` for dense tables, and :func:`.row_box.run_row_box` for sparse tables.
-:class:`.stores.ChunkFiles` holds the tables between stages, and :class:`.receipts.Receipts` knows the finished chunks.
+:class:`.stores.ChunkFiles` holds the tables between stages, and :class:`.stores.Receipts` knows the finished chunks.
 """
