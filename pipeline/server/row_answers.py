@@ -14,14 +14,12 @@ from ..batches.models import RecentValues
 from ..batches.pricing import Price, PricedRow, shared_price
 from ..batches.summary import RowOutcome
 from ..errors import BucketflowError, enough_bytes
+from ..formats.format_policy import OBJECT_BYTES, STATE_BYTES
 from ..options import Options, parse_size
 from .service_queue import ServedRequest, ServerPolicy, Step
 
 # Questions of one client and one model that are answered before it is another client's turn.
 _PACK_ROWS: Final = 64
-
-# Bytes of a price without its order, and of a name in that.
-_PRICE_BYTES, _NAME_BYTES = 500, 80
 
 
 class RowAnswers:
@@ -115,7 +113,7 @@ class RowAnswers:
         def price() -> Price:
             return shared_price([row], self._options) or Price("large")
 
-        return self._prices.get(model, price, lambda one: _PRICE_BYTES + _NAME_BYTES * len(one.order))
+        return self._prices.get(model, price, lambda one: OBJECT_BYTES + STATE_BYTES * len(one.order))
 
     def _record(self, asked: PricedRow, request: ServedRequest, compiled: Any) -> dict[str, Any]:
         if self._is_stopping() or request.cancelled:

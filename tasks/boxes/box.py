@@ -22,7 +22,8 @@ from ...storage.spec import Receipt, TableSpec
 from ..gpu import arrays
 from ..gpu.memory import DeviceMemoryError, is_short, own_stream
 from ..steps.light_dataclass import dataclass
-from ..steps.policy import BoxPolicy
+from ..steps.number_limits import CELL_BYTES
+from ..steps.policy import MOST_CHUNK_BYTES
 from ..steps.step import Step, make_step
 from ..sweeps.program import Program
 from ..sweeps.sweep import Spent, timed_steps
@@ -419,8 +420,9 @@ class TableArchive(Generic[T]):
         """Return the array of a table, cut along its first variables into chunks that are read at once."""
         axes = tuple([v for v in step.axes if self.sizes[v] > 1])
         shape = tuple([self.sizes[v] for v in axes])
-        most, cut = BoxPolicy.current().kept_chunk_cells, 0
-        while cut < len(shape) and prod(shape[cut:]) > most:
+        cut = 0
+        # Zarr reads whole chunks
+        while cut < len(shape) and CELL_BYTES * prod(shape[cut:]) > MOST_CHUNK_BYTES:
             cut += 1
         told = {**self.told_of(step.node, axes), **kept}
         return TableSpec(f"table_{step.node}", axes, self.names(axes), shape, frozenset(axes[:cut]), dtype, "", told)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from ..steps.views import TableSlice, slice_of
 from . import arrays
+from .device_policy import DevicePolicy
 from .kernels import ALIGNED, Kernel, cupy, kernel, processors
 from .tiling.streams import AXES, THREADS
 from .tiling.tiling_policy import NOMINAL
@@ -19,8 +20,8 @@ from .tiling.tiling_policy import NOMINAL
 _GATHER_BLOCKS: Final = 16
 # Tables up to this size are copied whole, in 2 to some 30 microseconds; a slice of one takes a launch and a wait.
 _FETCHED_TABLE_BYTES: Final = 1 << 20
-# Maximum bytes in page-locked memory, of these copies together or of the results of a sweep.
-FETCHED_BYTES: Final = 1 << 24
+# Maximum bytes in page-locked memory, of these copies together or of the results of a sweep: as on the way to a device.
+FETCHED_BYTES: Final = DevicePolicy().packed_bytes
 
 Array = NDArray[Any]
 

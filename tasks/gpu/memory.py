@@ -17,10 +17,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from ..steps.policy import BoxPolicy
 from .kernels import cupy
 
-# Threads that touch the pages of a new block of the host.
-_TOUCHING_THREADS: Final = 8
 # A block that was given back serves a request that fills at least this share of it.
 _REUSED_BLOCK_SHARE: Final = 0.875
 
@@ -147,8 +146,9 @@ def _page_locked(nbytes: int) -> Array:
     if hasattr(mmap, "MADV_HUGEPAGE"):
         pages.madvise(mmap.MADV_HUGEPAGE)
     block = np.frombuffer(pages, np.uint8)
-    piece = max(-(-nbytes // _TOUCHING_THREADS), mmap.PAGESIZE)
-    with ThreadPoolExecutor(_TOUCHING_THREADS) as threads:
+    count = BoxPolicy.current().reading_threads
+    piece = max(-(-nbytes // count), mmap.PAGESIZE)
+    with ThreadPoolExecutor(count) as threads:
         list(threads.map(lambda start: block[start : start + piece : mmap.PAGESIZE].fill(0), range(0, nbytes, piece)))
     runtime = cupy().cuda.runtime
     runtime.hostRegister(block.ctypes.data, nbytes, 1)  # portable: for all devices

@@ -25,7 +25,6 @@ Array = NDArray[Any]
 
 #: How the compiled loops know a semiring.
 LAWS: Final = {"min_plus": 0, "sum_product": 1, "log_sum": 2, "mod_sum_product": 3}
-_MOST_DIGITS: Final = 10
 _ALL: Final = ~np.uint64(0)
 
 
@@ -194,8 +193,8 @@ class HostRows:
         from . import sort_loops
 
         out, moved = np.empty_like(words), np.empty_like(values)
-        ends = np.empty(1 << _MOST_DIGITS, np.int64)
-        most = min((len(words) // RowPolicy.current().block_rows).bit_length(), _MOST_DIGITS)
+        ends = np.empty(1 << sort_loops.DIGIT_BITS, np.int64)
+        most = min((len(words) // RowPolicy.current().block_rows).bit_length(), sort_loops.DIGIT_BITS)
         digits = sort_loops.partition(words, values, most, out, moved, ends)
         parts, first = [], 0
         for last in ends[: 1 << digits].tolist():

@@ -10,10 +10,10 @@ from llvmlite import ir
 from numba import extending, types
 
 from ..compiler.jit import njit
-from .sort_loops import agree, group_start
+from .sort_loops import DIGIT_BITS, agree, group_start
 
 #: Costs are first counted in this number of bins.
-_BINS = 4096
+_BINS = 1 << DIGIT_BITS
 # Numba types the decorated function as its own typer; callers inside kernels see another signature.
 intrinsic: Callable[[Callable[..., Any]], Any] = extending.intrinsic
 

@@ -10,7 +10,7 @@ from ..compiler.jit import njit
 from .join_loops import copy_key, less
 
 #: Bits of one pass of a radix sort: its counts and the ends of its runs stay in the cache.
-_DIGIT_BITS = 11
+DIGIT_BITS = 11
 _HALF = np.iinfo(np.uint64).bits // 2
 
 
@@ -46,7 +46,7 @@ def _pass(source: Any, target: Any, shift: int, digits: int, ends: Any) -> None:
 @njit(nogil=True, makes_arrays=True)
 def _sort_packed(a: Any, b: Any, bits: int) -> tuple[Any, Any]:
     """Sort `a` by some bits above the lower half; return both arrays, the one with the result first."""
-    passes = -(-bits // _DIGIT_BITS)
+    passes = -(-bits // DIGIT_BITS)
     width = -(-bits // passes)
     counts = np.zeros((passes, 1 << width), np.int64)
     mask = _ones(width)

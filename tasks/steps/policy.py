@@ -201,8 +201,6 @@ class BoxPolicy(Policy):
         Limits for merging runs: their number, the size of the result, and the memory of the merge.
     receipt_bytes : int
         Bytes of a receipt in memory. A run that is read takes twice as many.
-    kept_chunk_cells : int
-        Maximum cells of a chunk of a table kept for inspection: Zarr reads whole chunks.
     """
 
     device_input_part: int = 3
@@ -217,4 +215,3 @@ class BoxPolicy(Policy):
     large_part: int = 32
     merged_copies: int = 4
     receipt_bytes: int = 1000
-    kept_chunk_cells: int = 1 << 23

@@ -15,7 +15,6 @@ from click.testing import CliRunner
 import bucketflow
 from bucketflow.pipeline.budget.budget_policy import BudgetPolicy
 from bucketflow.pipeline.cli.main import main
-from bucketflow.tasks.steps.policy import BoxPolicy
 from tests.models import grid
 from tests.opening import opened
 from tests.pipeline.runs.test_outofcore import budget
@@ -51,7 +50,8 @@ def functions_below(plan: Any, leaves: list[list[int]]) -> dict[int, list[int]]:
 def test_every_table_is_there_and_is_what_it_says(query: str, kind: str, tmp_path: Path) -> None:
     model = grid(3, 4, 3, kind)
     plain = bucketflow.solve(model, query, tree="bucket", method="dense")
-    with BoxPolicy.using(kept_chunk_cells=4):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("bucketflow.tasks.boxes.box.MOST_CHUNK_BYTES", 32)
         found = bucketflow.solve(model, query, tree="bucket", workdir=tmp_path / "run", keep_tables=0, prune=False)
     assert (found.value, found.log10, found.assignment) == (plain.value, plain.log10, plain.assignment)
     group, arrays = opened(tmp_path / "run" / "tables")
