@@ -6,13 +6,13 @@ every table that they change.
 
 Together, cases share the fixed cost of each step, which is Python's. In return, every step that some case changes is
 computed for every case, and no step is a product of matrices. One by one, a case computes only the messages that differ
-from the messages of the case before it.
+from the messages of the case before it. The tree of one case lacks the variables that the case observes.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -31,7 +31,9 @@ from ...tasks.sweeps.scaled import LOWEST, Scaled
 from ...tasks.sweeps.sweep import freed_tables, sweep
 from ..models.cases import Cases
 from ..models.findings import case_likelihoods
+from ..orders.depth_first import bucket_parents
 from ..orders.effort import BOTH_WAYS_STEP_SECONDS
+from ..orders.min_fill import min_fill_order
 from ..plans.plan import Plan
 from ..trees.costs import Rates, lowered_work, step_seconds
 from ..trees.memory import Sizing, sweep_peak
@@ -53,11 +55,9 @@ class CompiledPolicy(Policy):
     observing_cells : int
         Cells of a batch over the compiled tree from which cases with observed states get separate trees. The loop for
         separate trees takes some seconds to compile, once.
-    observed_saving : int
-        Minimum ratio of cells between the compiled tree and a case's separate tree, whose cells are visited by several
-        passes. Cases with a smaller ratio are answered over the compiled tree.
-    least_observed_cells : int
-        Cells that the separate tree of a case may always have.
+    visit_seconds : float
+        Seconds in which the loop for separate trees visits a cell of a clique. A lower number builds separate trees
+        where the compiled tree is faster.
     observed_variables : int
         Maximum variables of a model whose cases have separate trees. The time of finding an order is quadratic in them.
     device_bytes : int
@@ -93,8 +93,7 @@ class CompiledPolicy(Policy):
 
     block_cells: int = 1 << 25
     observing_cells: int = 1 << 30
-    observed_saving: int = 8
-    least_observed_cells: int = 1 << 16
+    visit_seconds: float = 1.5e-9
     observed_variables: int = 4096
     device_bytes: int = 8 << 30
     device_block_seconds: float = 0.02
@@ -275,29 +274,19 @@ class BlockAnswer:
     places: Mapping[Target, int] = field(default_factory=dict)
 
 
-def batch_program(
-    plan: Plan,
-    leaves: Mapping[int, Scaled],
-    tables: Mapping[int, Scaled],
-    observations: Sequence[Observation],
-    targets: Sequence[Target],
-    compiled: bool,
-) -> BatchProgram:
-    """Split the steps into steps that a case can change, and the other steps, whose tables are in ``tables``."""
-    steps, varying, needed = split_steps_of_cases(plan, observations, targets)
-    read = {i for step in steps for i in step.inputs} | needed
-    shared = {i: table for i, table in tables.items() if i in read and i not in varying and i not in leaves}
-    return BatchProgram(plan, leaves, shared, tuple(observations), steps, tuple(targets), compiled)
-
-
 class CaseSteps(NamedTuple):
-    """Return the steps that a case can change and an answer needs, and all tables that a case changes or an answer
-    needs.
+    """The work of cases over a compiled plan.
+
+    Parameters
+    ----------
+    steps : tuple of Step
+        The steps that a case can change and that an answer needs.
+    shared : tuple of int
+        Tables of other steps that these steps or an answer need.
     """
 
     steps: tuple[Step, ...]
-    varying: set[int]
-    needed: set[int]
+    shared: tuple[int, ...]
 
 
 def split_steps_of_cases(plan: Plan, observations: Sequence[Observation], targets: Sequence[Target]) -> CaseSteps:
@@ -310,24 +299,17 @@ def split_steps_of_cases(plan: Plan, observations: Sequence[Observation], target
     for step in reversed(plan.steps):
         if step.node in needed:
             needed.update(step.inputs)
-    steps = tuple(step for step in plan.steps if step.node in needed and step.node in varying)
-    return CaseSteps(steps, varying, needed)
+    steps = tuple([step for step in plan.steps if step.node in needed and step.node in varying])
+    read = {*plan.tree.roots, *(plan.results[t] for t in targets), *(i for step in steps for i in step.inputs)}
+    shared = tuple([step.node for step in plan.steps if step.node in read and step.node not in varying])
+    return CaseSteps(steps, shared)
 
 
-def useful_cells(plan: Plan) -> int:
-    """Return the maximum cells of a case's own tree: a tree with more cells takes longer than the compiled tree."""
-    policy = CompiledPolicy.current()
-    return max(plan.cells // policy.observed_saving, policy.least_observed_cells)
-
-
-def observing(program: BatchProgram, memory_bytes: int, threads: int) -> BatchProgram:
-    """Return a program that answers cases of observed states one by one, where there is memory for their tables."""
+def observing(program: BatchProgram, cells: int) -> BatchProgram:
+    """Return a program that answers cases of observed states one by one, in tables of at most some cells."""
     from ...tasks.sweeps.observed_cases import ObservedCases
 
-    plan, policy = program.plan, CompiledPolicy.current()
-    cells = min(useful_cells(plan), memory_bytes // (SUM_PRODUCT.itemsize * (threads + 1)))
-    if len(plan.tree.dims) > policy.observed_variables or cells < 1:
-        return program
+    plan = program.plan
     layouts = plan.layouts[: plan.tree.n_leaves]
     observed = ObservedCases(plan.tree.dims, layouts, program.leaves, program.targets, cells)
     return replace(program, observed=observed) if observed.possible else program
@@ -370,8 +352,28 @@ def _with_cases(step: Step, varying: Collection[int], axis: int, sizes: Mapping[
     return Step(step.node, step.inputs, input_axes, axes, lowered)
 
 
-def together_seconds(steps: Sequence[Step], cases: int, size: int, threads: int) -> float:
-    """Predict the seconds of some cases in blocks of ``size`` cases, in ``threads`` threads.
+class TogetherSeconds(NamedTuple):
+    """Predicted seconds of blocks of cases.
+
+    Parameters
+    ----------
+    steps : float
+        Python's seconds for the steps of all blocks. Threads take turns for them.
+    cells : float
+        Seconds of one core for all cells. Threads share them.
+    """
+
+    steps: float
+    cells: float
+
+    @property
+    def useful_threads(self) -> int:
+        """Return the number of threads that keep Python busy. More threads would only wait for it."""
+        return 1 + int(self.cells / self.steps) if self.steps else 1
+
+
+def together_seconds(steps: Sequence[Step], cases: int, size: int) -> TogetherSeconds:
+    """Predict the seconds of some cases in blocks of ``size`` cases.
 
     The tables of every block are new memory.
     """
@@ -382,12 +384,47 @@ def together_seconds(steps: Sequence[Step], cases: int, size: int, threads: int)
         block = work._replace(cells=cases * work.cells, moved_cells=cases * work.moved_cells, matrix=False)
         seconds += step_seconds(block, rates, SUM_PRODUCT.itemsize)
         seconds += cases * work.out_cells * SUM_PRODUCT.itemsize / rates.fresh_bytes_per_second
-    blocks = math.ceil(cases / size)
-    return seconds / threads + math.ceil(blocks / threads) * len(steps) * Rates().step_seconds
+    return TogetherSeconds(math.ceil(cases / size) * len(steps) * Rates().step_seconds, seconds)
+
+
+class OwnTree(NamedTuple):
+    """The tree of one case without the variables that it observes: predicted seconds, and cells of its tables."""
+
+    seconds: float
+    cells: float
+
+
+def own_tree(dims: Sequence[int], scopes: Sequence[Sequence[int]], observed: Collection[int], seed: int) -> OwnTree:
+    """Price a junction tree of one case as the loop of :mod:`~bucketflow.tasks.sweeps.observed_loops` builds it.
+
+    The loop visits the cells of a clique once for each function in it, twice for the message of each child, and three
+    times for its own messages and its posterior.
+    """
+    left = [scope for scope in (tuple([v for v in each if v not in observed]) for each in scopes) if scope]
+    order = min_fill_order(dims, left, seed)
+    place = {v: i for i, v in enumerate(order)}
+    parents, contexts = bucket_parents(len(dims), left, order)
+    visits = [3] * len(dims)
+    for scope in left:
+        visits[min(scope, key=place.__getitem__)] += 1
+    for parent in parents:
+        if parent >= 0:
+            visits[parent] += 2
+    cliques = [(v, dims[v] * math.prod([dims[u] for u in contexts[v]])) for v in order if v not in observed]
+    visited = math.fsum([float(visits[v] * cells) for v, cells in cliques])
+    seconds = visited * CompiledPolicy.current().visit_seconds + len(cliques) * BOTH_WAYS_STEP_SECONDS
+    # each clique sends a message without its own variable
+    return OwnTree(seconds, math.fsum([float(cells + cells // dims[v]) for v, cells in cliques]))
 
 
 def alone_seconds(
-    steps: Sequence[Step], cases: Cases, leaves: dict[int, int], answers: int, compiled: bool, threads: int
+    steps: Sequence[Step],
+    cases: Cases,
+    leaves: dict[int, int],
+    answers: int,
+    compiled: bool,
+    threads: int,
+    afresh: Callable[[int], float] = lambda _: math.inf,
 ) -> float:
     """Predict the seconds of some cases one after the other.
 
@@ -403,15 +440,18 @@ def alone_seconds(
     compiled : bool
         Whether compiled loops run the steps.
     threads : int
+    afresh : callable
+        Returns the predicted seconds of the case with some number if the uncompiled model answers it.
     """
     rates = replace(Rates(), step_seconds=0.0)
     priced = {step.node: step_seconds(lowered_work(step.lowered), rates, SUM_PRODUCT.itemsize) for step in steps}
-    some = [
-        ordered_sum(priced[node] / threads + BOTH_WAYS_STEP_SECONDS for node in changed)
-        for changed in (_changed(steps, each) for each in _sampled_changes(cases, leaves))
-    ]
     reading = 0.0 if compiled else answers * BOTH_WAYS_STEP_SECONDS
-    return cases.count * (ordered_sum(some) / max(len(some), 1) + reading)
+    some = []
+    for k in sampled_cases(cases.count):
+        changed = _changed(steps, _changed_leaves(cases, leaves, k))
+        seconds = reading + ordered_sum(priced[node] / threads + BOTH_WAYS_STEP_SECONDS for node in changed)
+        some.append(min(seconds, afresh(k)))
+    return cases.count * (ordered_sum(some) / max(len(some), 1))
 
 
 def _changed(steps: Sequence[Step], leaves: Collection[int]) -> list[int]:
@@ -425,11 +465,12 @@ def _changed(steps: Sequence[Step], leaves: Collection[int]) -> list[int]:
     return found
 
 
-def _sampled_changes(cases: Cases, leaves: dict[int, int]) -> Iterator[set[int]]:
-    """Yield the leaves in which a case differs from the case before it, for a sample of evenly spaced cases."""
+def sampled_cases(count: int) -> list[int]:
+    """Return the numbers of some evenly spaced cases, without the first case if there are others."""
+    return [int(k) for k in np.unique(np.linspace(min(1, count - 1), count - 1, count.bit_length(), dtype=int))]
+
+
+def _changed_leaves(cases: Cases, leaves: dict[int, int], case: int) -> set[int]:
+    """Return the leaves in which a case differs from the case before it; of the first case, all leaves."""
     columns = {v: column for v, column in cases.columns.items() if v in leaves}
-    if cases.count == 1:
-        yield {*leaves.values()}
-        return
-    for k in np.unique(np.linspace(1, cases.count - 1, cases.count.bit_length(), dtype=int)):
-        yield {leaves[v] for v, column in columns.items() if not np.array_equal(column[k], column[k - 1])}
+    return {leaves[v] for v, c in columns.items() if case == 0 or not np.array_equal(c[case], c[case - 1])}

@@ -6,8 +6,9 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
-from typing import Any, Generic, TypeVar, Unpack
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Generic, NamedTuple, TypeVar, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,21 +17,23 @@ from ...cluster.pool import CallThreads
 from ...tasks.compiler.code_cache import compiler_pays
 from ...tasks.compiler.numba_parts import unknown_numba
 from ...tasks.gpu.cold_kernels import AVOIDED_START
+from ...tasks.steps.number_limits import ordered_sum
+from ...tasks.steps.semiring import SUM_PRODUCT
+from ...tasks.steps.step import Step
 from ..answering.question import asked_of
-from ..api.marginals import in_memory
 from ..errors import ModelError
 from ..machine.resources import Resources
 from ..models.cases import Cases
 from ..models.findings import case_likelihoods, check_log10
 from ..options import Where
-from ..orders.depth_first import cells_of_buckets
-from ..orders.min_fill import min_fill_order
+from ..orders.effort import FUNCTION_SECONDS
 from ..plans.plan import Plan
 from ..queries.expansion import expanded, loose_log
 from ..results.posteriors import CaseMarginals, adjacent, unanswered
 from ..runs.pools import DaskPools, serial_pool
 from ..trees.costs import Rates
 from ..trees.tree import Target
+from .better_plans import propagation_seconds
 from .case_program import (
     OBSERVED_BLOCK_CASES,
     BatchProgram,
@@ -38,17 +41,17 @@ from .case_program import (
     CompiledPolicy,
     Observation,
     alone_seconds,
-    batch_program,
     block_size,
     cases_of_block,
     observing,
+    own_tree,
     ranges,
     run_block,
+    sampled_cases,
     split_steps_of_cases,
     together_seconds,
-    useful_cells,
 )
-from .state import CompiledState
+from .state import WORTH_COMPARING, CompiledState
 
 Array = NDArray[Any]
 B = TypeVar("B")
@@ -91,20 +94,20 @@ def answer_cases(
 def answered_blocks(runner: CaseRunner[B], options: Where) -> Iterator[B]:
     """Answer the cases of a runner block by block, in order, on the CPU, on GPUs or on a cluster."""
     compiled, cases, others = runner.compiled, runner.cases, runner.findings
-    chosen = Resources(in_memory(**options) if options else compiled.options)
+    given: Any = {name: value for name, value in options.items() if value is not None}
+    chosen = Resources(replace(compiled.options, **given) if given else compiled.options)
     if chosen.asked.gpus is not None and compiled.options.gpus is None:
         raise ModelError("batches run on GPUs only if the model is compiled for GPUs: compile(model, gpus=…)")
     if compiled.device is None:
         yield from _blocks_here(runner, chosen)
         return
-    where = chosen if chosen.asked.gpus is not None else Resources(compiled.options)
     with compiled.lock:  # the answerer of many cases serves one caller at a time
-        avoids = not where.asked.remote and _cores_end_first(runner)
-        spread = None if avoids else compiled.device.answers(cases, others, runner.targets, where)
+        avoids = not chosen.asked.remote and _cores_end_first(runner)
+        spread = None if avoids else compiled.device.answers(cases, others, runner.targets, chosen)
     if spread is not None:
         yield from map(runner.completed, spread(runner.dressed))
     else:
-        yield from _counted(_blocks_here(runner, where.without_devices()))
+        yield from _counted(_blocks_here(runner, chosen.without_devices()))
 
 
 def _blocks_here(runner: CaseRunner[B], chosen: Resources) -> Iterator[B]:
@@ -150,6 +153,13 @@ def _cores_end_first(runner: CaseRunner[Any]) -> bool:
     return count > 0 and compiled.device.cores_end_first(compiled.plan.cells * count / Rates().cells_per_second, count)
 
 
+class OwnTrees(NamedTuple):
+    """Separate trees of cases: predicted seconds of all cases, and the most cells of a tree."""
+
+    seconds: float
+    most_cells: int
+
+
 @dataclass(frozen=True, eq=False)
 class _Block:
     """Some cases, their results, and the cases to be computed alone."""
@@ -175,6 +185,7 @@ class CaseRunner(ABC, Generic[B]):
         self.findings = {v: f for v, f in findings.items() if v not in cases.columns}
         self.model, self.network = compiled.model, compiled.skeleton.network
         self.program: BatchProgram | None = None
+        self._useful_threads = 1
         self._outside: dict[int, ByState] = {}
 
     @property
@@ -193,32 +204,43 @@ class CaseRunner(ABC, Generic[B]):
     def plan_blocks(self, resources: Resources) -> None:
         """Choose the steps and the size of blocks for the CPU; without steps, each case is computed alone.
 
-        By the predicted times, a batch never takes longer than its cases one after the other.
+        No other way to answer the cases is predicted to take fewer seconds of one core. Answers therefore have the
+        same bits with any number of threads.
         """
         compiled, cases = self.compiled, self.cases
         self.size = max(cases.count, 1)
         with compiled.lock:  # of one plan
             compiled.turn_to_better()
             plan = compiled.plan
+            if plan is None:
+                return
             observations = self._observations
-            observed = plan is not None and self._may_have_own_trees(plan, observations)
-            may_be_alone = not (observed or resources.distributed or compiled.device is not None)
-            if plan is not None and may_be_alone and self._is_quicker_alone(plan, observations, resources.threads):
+            steps, shared = split_steps_of_cases(plan, observations, self.targets)
+            free, threads = max(resources.memory_bytes - plan.kept_bytes, 0), resources.threads
+            together = together_seconds(steps, cases.count, cases_of_block(steps))
+            best = together.steps + together.cells
+            own = self._own_trees(plan, observations, free, threads)
+            if own is not None and own.seconds >= best:
+                own = None
+            best = best if own is None else own.seconds
+            here = not (resources.distributed or compiled.device is not None)
+            if here and self.is_quicker_alone(plan, observations, steps, best):
                 self.size = min(self.size, OBSERVED_BLOCK_CASES)
                 return
-            tables = compiled.shared_tables(self.findings)
-        if plan is None or tables is None:
+            tables = compiled.shared_tables(self.findings, ())
+            if tables is None:
+                return
+            several, targets = compiler_pays(plan.cells * cases.count), tuple(self.targets)
+            program = BatchProgram(plan, tables, {}, tuple(observations), steps, targets, several)
+            if own is not None:
+                program = observing(program, own.most_cells)
+            if program.observed is None:
+                made = compiled.shared_tables(self.findings, shared) or {}
+                program = replace(program, shared={node: made[node] for node in shared})
+        if any(table.logs for table in (*program.leaves.values(), *program.shared.values())):
             return
-        leaves = {node: tables[node] for node in range(plan.tree.n_leaves)}
-        several = compiler_pays(plan.cells * cases.count)
-        if any(table.logs for table in tables.values()):
-            return
-        self.program = batch_program(plan, leaves, tables, observations, self.targets, several)
-        free = max(resources.memory_bytes - plan.kept_bytes, 0)
-        if observed:
-            self.program = observing(self.program, free, resources.threads)
-        threads = 1 if resources.distributed else resources.threads
-        self.size = block_size(self.program, cases.count, free, threads)
+        self.program, self._useful_threads = program, together.useful_threads
+        self.size = block_size(program, cases.count, free, 1 if resources.distributed else threads)
 
     def blocks_at_once(self, resources: Resources, blocks: int) -> int:
         """Return the number of threads that answer blocks concurrently: 1 if the threads share each block."""
@@ -228,7 +250,7 @@ class CaseRunner(ABC, Generic[B]):
         free = max(resources.memory_bytes - program.plan.kept_bytes, 0)
         # results wait in memory for the results of earlier blocks
         room = free // (CallThreads.results_ahead * program.block_bytes(self.size))
-        return max(1, min(resources.threads, blocks, room))
+        return max(1, min(resources.threads, blocks, room, self._useful_threads))
 
     @property
     def _observations(self) -> list[Observation]:
@@ -237,32 +259,60 @@ class CaseRunner(ABC, Generic[B]):
         columns = sorted(self.cases.columns)
         return [Observation(local[v], hosts[local[v]], self.network.domains[v]) for v in columns if v in local]
 
-    def _may_have_own_trees(self, plan: Plan, observations: Sequence[Observation]) -> bool:
-        """Whether the case with the most observations has a separate tree that is small enough to save time."""
-        cases, policy = self.cases, CompiledPolicy.current()
+    def _own_trees(
+        self, plan: Plan, observations: Sequence[Observation], free_bytes: int, threads: int
+    ) -> OwnTrees | None:
+        """Price a separate tree for each case, which lacks the variables that the case observes; None without trees."""
+        cases, policy, network = self.cases, CompiledPolicy.current(), self.network
         if plan.cells * cases.count < policy.observing_cells or unknown_numba():
-            return False
-        if any(column.ndim > 1 for column in cases.columns.values()):
-            return False
-        observed = np.zeros(cases.count, np.int64)
-        for column in cases.columns.values():
-            observed += column >= 0
-        states = cases.findings(int(observed.argmax()))
-        fixed = {o.variable for o in observations if self.network.variables[o.variable] in states}
-        dims = [1 if v in fixed else dim for v, dim in enumerate(plan.tree.dims)]
-        scopes = plan.layouts[: plan.tree.n_leaves]
-        cliques = cells_of_buckets(dims, scopes, min_fill_order(dims, scopes, self.compiled.options.seed))
-        # each clique sends a message without its own variable
-        return sum(cells + cells / dim for cells, dim in zip(cliques, dims, strict=True)) <= useful_cells(plan)
+            return None
+        if len(plan.tree.dims) > policy.observed_variables or any(c.ndim > 1 for c in cases.columns.values()):
+            return None
+        dims, scopes, seed = plan.tree.dims, plan.layouts[: plan.tree.n_leaves], self.compiled.options.seed
+        trees = []
+        for k in sampled_cases(cases.count):
+            states = cases.findings(k)
+            observed = {o.variable for o in observations if network.variables[o.variable] in states}
+            trees.append(own_tree(dims, scopes, observed, seed))
+        # a case whose tree has more cells is answered over the compiled tree
+        compiled_seconds = propagation_seconds(plan)
+        cell_seconds = max(tree.seconds / max(tree.cells, 1.0) for tree in trees)
+        room = free_bytes // (SUM_PRODUCT.itemsize * (threads + 1))
+        most_cells = room if not cell_seconds else min(room, int(compiled_seconds / cell_seconds))
+        seconds = [tree.seconds if tree.cells <= most_cells else compiled_seconds for tree in trees]
+        mean = ordered_sum(seconds) / len(seconds)
+        return OwnTrees(cases.count * mean, most_cells) if most_cells else None
 
-    def _is_quicker_alone(self, plan: Plan, observations: Sequence[Observation], threads: int) -> bool:
-        """Whether the cases are predicted to take less time one after the other than together."""
-        compiled, count = self.compiled, self.cases.count
-        steps = split_steps_of_cases(plan, observations, self.targets).steps
-        together = together_seconds(steps, count, cases_of_block(steps), threads)
+    def is_quicker_alone(
+        self, plan: Plan, observations: Sequence[Observation], steps: Sequence[Step], seconds: float
+    ) -> bool:
+        """Return whether the cases are predicted to take less than some seconds one after the other.
+
+        If compiled loops are predicted to pay for such cases, they are loaded.
+        """
+        compiled, cases = self.compiled, self.cases
         leaves = {self.network.variables[o.variable]: o.leaf for o in observations}
-        has_loops, own_threads = compiled.has_loops, plan.kept_threads
-        return alone_seconds(steps, self.cases, leaves, len(self.targets), has_loops, own_threads) < together
+        priced = partial(alone_seconds, steps, cases, leaves, len(self.targets), compiled.has_loops, 1)
+        kept = priced()
+        planning = CompiledPolicy.current().afresh_seconds + FUNCTION_SECONDS * len(self.model.names)
+        samples = int(min(kept, seconds) / (WORTH_COMPARING * planning))
+
+        def afresh(case: int) -> float:
+            """Price a case with a plan of its own, for as many cases as are worth planning."""
+            nonlocal samples
+            samples -= 1
+            return self.afresh_seconds(case) + planning if samples >= 0 else math.inf
+
+        alone = priced(afresh) if samples else kept
+        if alone >= seconds:
+            return False
+        if alone == kept:
+            compiled.load_loops(kept)
+        return True
+
+    def afresh_seconds(self, case: int) -> float:
+        """Predict the propagation of a case by the uncompiled model; infinity if that does not answer a case."""
+        return math.inf
 
     def local_evidence(self, block: Cases) -> dict[int, Array]:
         """Columns of the variables that are left in the network."""
@@ -325,10 +375,15 @@ class _PosteriorRunner(CaseRunner[_Block]):
     ) -> None:
         super().__init__(compiled, findings, cases)
         self.variables, local, dims = tuple(variables), self.network.local, self.model.dims
+        self._asked = asked_of(self.model, [self.model.names[v] for v in variables], (), False)
         self._direct = {v for v in variables if v in local and len(self.network.domains[v]) == dims[v]}
         # answers side by side, in the order of the arrays that they go to
         self._ordered = sorted(variables, key=lambda v: (dims[v], v not in self._direct))
         self.arrays = adjacent(self.model, self._ordered, cases.count) if whole else {}
+
+    def afresh_seconds(self, case: int) -> float:
+        """Predict the propagation of a case by the uncompiled model."""
+        return self.compiled.afresh_seconds(self._asked, {**self.findings, **self.compiled.vectors(self.cases, case)})
 
     @property
     def targets(self) -> list[Target]:
@@ -388,10 +443,8 @@ class _PosteriorRunner(CaseRunner[_Block]):
         """Compute alone what an answer leaves open, and check it."""
         cases, answers = block.cases, block.answers
         logs = answers.log10_evidence
-        names = self.model.names
-        asked = asked_of(self.model, [names[v] for v in self.variables], (), False)
         for case in np.flatnonzero(block.alone):
-            found = self.compiled.asked_alone(cases, int(case), asked, self.findings)
+            found = self.compiled.asked_alone(cases, int(case), self._asked, self.findings)
             assert found.log10_evidence is not None
             logs[case] = found.log10_evidence
             for name, table in answers.items():

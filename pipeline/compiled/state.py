@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 # A fresh question is planned for comparison only if the compiled model takes this many times as long: a plan
 # that is not used then costs a tenth of the answer.
-_WORTH_COMPARING: Final = 10
+WORTH_COMPARING: Final = 10
 _COLD: Final = "the CPU answered, because this takes less time than compiling the kernels of a device"
 
 Array = NDArray[Any]
@@ -239,25 +239,42 @@ class CompiledState:
         )
 
     def _is_quicker_afresh(self, asked: BeliefRequest, findings: Mapping[int, Array]) -> bool:
-        """Return whether the uncompiled model is predicted to answer sooner.
+        """Return whether the uncompiled model is predicted to answer sooner."""
+        plan = self.plan
+        if plan is None or findings is self._entered:
+            return False
+        return self.afresh_seconds(asked, findings, self._share_run) < self._share_run * self._priced_seconds(plan)
+
+    def afresh_seconds(self, asked: BeliefRequest, findings: Mapping[int, Array], share_run: float = 1.0) -> float:
+        """Predict the seconds of a question to the uncompiled model; infinity if comparing would take too long.
 
         Evidence can make a model much smaller, for example a symptom that is absent in a noisy-OR. The plan of a
         compiled model has no evidence. Questions that observe the same variables are compared once.
+
+        Parameters
+        ----------
+        asked : BeliefRequest
+        findings : mapping of int to ndarray
+        share_run : float
+            Fraction of a propagation that the compiled model would run.
         """
         plan, beside = self.plan, CompiledPolicy.current().afresh_seconds
-        if plan is None or self.device is not None or self._tables is None or findings is self._entered:
-            return False
-        if self._priced[0] is not plan:
-            self._priced = plan, propagation_seconds(plan)
-        compiled_seconds = self._share_run * self._priced[1]
-        if compiled_seconds < _WORTH_COMPARING * beside:
-            return False
+        if plan is None or self.device is not None or self._tables is None:
+            return math.inf
+        if share_run * self._priced_seconds(plan) < WORTH_COMPARING * beside:
+            return math.inf
         question = fresh_question(self.model, findings, asked)
         observed = frozenset(question.hard), frozenset(question.soft), asked
         if observed not in self._fresh_seconds:
             fresh = fresh_plan(question, self.options)
             self._fresh_seconds[observed] = beside + (0.0 if fresh is None else propagation_seconds(fresh))
-        return self._fresh_seconds[observed] < compiled_seconds
+        return self._fresh_seconds[observed]
+
+    def _priced_seconds(self, plan: Plan) -> float:
+        """Return the price of a propagation by a plan, computed once."""
+        if self._priced[0] is not plan:
+            self._priced = plan, propagation_seconds(plan)
+        return self._priced[1]
 
     @one_at_a_time
     def partition(self) -> float:
@@ -287,14 +304,14 @@ class CompiledState:
             self._sound = True
 
     @one_at_a_time
-    def shared_tables(self, findings: Mapping[int, Array]) -> dict[int, Scaled] | None:
-        """Return all tables under some findings; None where there are none."""
+    def shared_tables(self, findings: Mapping[int, Array], nodes: Sequence[int]) -> dict[int, Scaled] | None:
+        """Return all leaves under some findings, and the tables of some steps; None if the model keeps no tables."""
         plan = self.plan
         if plan is None or self._tables is None:
             return None
-        tables, made = self._tables_under(findings), [step.node for step in plan.steps]
-        tables.refresh(made, plan.kept_threads)
-        found = tables.copies((*self._base, *made))
+        tables = self._tables_under(findings)
+        tables.refresh(nodes, plan.kept_threads)
+        found = tables.copies((*self._base, *nodes))
         self._sound = True
         return found
 
@@ -302,15 +319,15 @@ class CompiledState:
     def asked_alone(self, cases: Cases, case: int, asked: BeliefRequest, findings: Mapping[int, Array]) -> Marginals:
         """Answer a request about one case separately, with findings on variables that the case does not observe."""
         targets = local_targets(self.skeleton.network, asked)
-        return self._answered(asked, targets, {**findings, **self._vectors(cases, case)})
+        return self._answered(asked, targets, {**findings, **self.vectors(cases, case)})
 
     @one_at_a_time
     def beliefs_alone(self, cases: Cases, case: int, targets: Sequence[Target]) -> AloneBeliefs:
         """Compute the beliefs of some targets in one case by itself."""
-        found = self._vectors(cases, case)
+        found = self.vectors(cases, case)
         return AloneBeliefs(self._beliefs([*targets], found), found)
 
-    def _vectors(self, cases: Cases, case: int) -> dict[int, Array]:
+    def vectors(self, cases: Cases, case: int) -> dict[int, Array]:
         """Return the findings of one case as likelihoods by variable."""
         return {
             v: state_vector(self.model, v, f) if isinstance(f, int) else likelihood(self.model, v, f)
@@ -385,9 +402,7 @@ class CompiledState:
 
     def _predicted_seconds(self, plan: Plan) -> float:
         """Return the predicted seconds of the next questions on the CPU."""
-        if self._priced[0] is not plan:
-            self._priced = plan, propagation_seconds(plan)
-        return self._share_run * self._priced[1] * max(self.expected, 1)
+        return self._share_run * self._priced_seconds(plan) * max(self.expected, 1)
 
     def _beliefs_here(self, plan: Plan, targets: list[Target], findings: Mapping[int, Array]) -> Beliefs:
         """Update the tables on the CPU that some targets need, and read the targets."""
@@ -488,7 +503,7 @@ class CompiledState:
         """Set the number of further questions; load compiled loops now if these are predicted to take as long."""
         self.expected = questions
         if self.plan is not None:
-            self._load_loops(self.plan.seconds * questions)
+            self.load_loops(self.plan.seconds * questions)
 
     def _change_pace(self, again: float) -> None:
         """Turn to compiled loops once as much time was spent without them as it takes to load them, or as soon as the
@@ -501,10 +516,16 @@ class CompiledState:
         """
         # the shorter of two questions, because one may be delayed by chance
         again, self._last_seconds = min(again, self._last_seconds), again
-        self._load_loops(max(self._tables.seconds if self._tables else 0.0, again * self.expected))
+        self.load_loops(max(self._tables.seconds if self._tables else 0.0, again * self.expected))
 
-    def _load_loops(self, seconds: float) -> None:
-        """Turn to compiled loops if propagations without them took, or will take, longer than loading."""
+    def load_loops(self, seconds: float) -> None:
+        """Turn to compiled loops if propagations without them took, or will take, longer than loading.
+
+        Parameters
+        ----------
+        seconds : float
+            Seconds of the propagations.
+        """
         tables, plan = self._tables, self.plan
         if tables is None or plan is None or tables.compiled:
             return
@@ -559,4 +580,6 @@ def kept_steps(
         from ...tasks.incremental.packed import Packed
 
         return Packed(steps, scaled_steps, leaves, QuickSumProduct(dims, True), threads)
-    return Incremental(steps, scaled_steps, leaves, QuickSumProduct(dims, False))
+    # one propagation may pay for the kernels of large steps, and not for the loops over all small ones
+    large_steps = compiler_pays(sum([step.lowered.cells for step in steps]))
+    return Incremental(steps, scaled_steps, leaves, QuickSumProduct(dims, large_steps))

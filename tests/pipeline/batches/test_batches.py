@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 import bucketflow
 from bucketflow import Model
 from bucketflow.pipeline.compiled import case_run
+from bucketflow.pipeline.compiled.better_plans import propagation_seconds
 from bucketflow.pipeline.compiled.case_program import CompiledPolicy, alone_seconds, together_seconds
-from bucketflow.pipeline.models.cases import Cases
+from bucketflow.pipeline.models.cases import Cases, cases_of
 from bucketflow.pipeline.models.model import Function
 from bucketflow.pipeline.orders.depth_first import sweep_cells
 from tests.models import bayes_models, markov_models, named_model
@@ -85,8 +86,9 @@ def test_blocks_are_cut_by_memory() -> None:
 
 def test_threads_answer_blocks_concurrently_as_far_as_memory_allows(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(1)
-    model = named_model("markov", [3] * 12, [Function((i, (i + 3) % 12), rng.random((3, 3))) for i in range(12)])
-    cases = {f"x{v}": rng.integers(-1, 3, 96) for v in (0, 4, 7)}
+    pairs = [Function((i, (i + 3) % 12), rng.random((24, 24))) for i in range(12)]
+    model = named_model("markov", [24] * 12, pairs)  # enough cells that threads do not only wait for Python
+    cases = {f"x{v}": rng.integers(-1, 24, 96) for v in (0, 4, 7)}
     original, together, seen = case_run.run_block, threading.Barrier(3), list[tuple[int, int]]()
 
     def met(program: Any, evidence: Any, count: int, threads: int) -> Any:
@@ -96,6 +98,7 @@ def test_threads_answer_blocks_concurrently_as_far_as_memory_allows(monkeypatch:
         return original(program, evidence, count, threads)
 
     monkeypatch.setattr(case_run, "run_block", met)
+    monkeypatch.setattr(case_run.CaseRunner, "is_quicker_alone", lambda *_: False)
     with CompiledPolicy.using(block_cells=1):
         meeting = False
         alone = bucketflow.compile(model, threads=1).marginals_batch(cases)
@@ -214,14 +217,43 @@ def test_cases_in_turn_are_priced_by_the_messages_that_differ() -> None:
     assert 0 < one <= two
     assert alone_seconds(plan.steps, Cases(6, {0: seen * 0}), leaves, 12, True, 1) == 0
     assert alone_seconds(plan.steps, Cases(6, {0: seen * 0}), leaves, 12, False, 1) > 0
-    few, many = (together_seconds(plan.steps, count, 100, 1) for count in (1, 100))
+    few, many = (sum(together_seconds(plan.steps, count, 100)) for count in (1, 100))
     assert few < many < 100 * few
+
+
+def test_threads_answer_no_more_blocks_than_python_can_prepare(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step of a block holds Python for some microseconds: if its cells take no longer, a second thread only waits."""
+    monkeypatch.setattr(case_run.CaseRunner, "is_quicker_alone", lambda *_: False)
+    rng, cases = np.random.default_rng(1), {"x0": [0, 1] * 2000}
+    for states, threads in ((2, 1), (200, 4)):
+        chain = [Function((i, i + 1), rng.random((states, states))) for i in range(9)]
+        compiled = bucketflow.compile(named_model("markov", [states] * 10, chain), threads=4, background=False)
+        runner = case_run._PosteriorRunner(compiled, {}, cases_of(compiled.model, cases), range(10), whole=True)
+        with CompiledPolicy.using(block_cells=1):
+            runner.plan_blocks(compiled.resources)
+            assert runner.blocks_at_once(compiled.resources, 4) == threads
+
+
+def test_options_of_a_batch_add_to_the_options_of_compile() -> None:
+    """A batch with more threads stays within the memory that the model was compiled for."""
+    rng = np.random.default_rng(1)
+    model = named_model("markov", [3] * 12, [Function((i, (i + 3) % 12), rng.random((3, 3))) for i in range(12)])
+    cases = {f"x{v}": rng.integers(-1, 3, 96) for v in (0, 4, 7)}
+    free = bucketflow.compile(model, background=False)
+    assert free.plan is not None
+    tight = bucketflow.compile(model, background=False, memory=free.plan.kept_bytes + 20_000)
+    sizes = [
+        [len(block.log10_evidence) for block in tight.batches(cases, **options)] for options in ({}, {"threads": 2})
+    ]
+    assert sizes[0] == sizes[1]
+    assert len(sizes[0]) > len([*free.batches(cases)])
+    assert len([*tight.batches(cases, memory="1GB")]) == 1
 
 
 def test_a_tree_of_its_own_is_built_only_for_a_case_that_makes_it_small(
     in_force: InForce, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    in_force(CompiledPolicy, observing_cells=1, least_observed_cells=1, observed_saving=64)
+    in_force(CompiledPolicy, observing_cells=1, visit_seconds=1e-7)
     trees = []
     original = case_run.observing
 
@@ -240,17 +272,15 @@ def test_a_tree_of_its_own_is_built_only_for_a_case_that_makes_it_small(
     assert trees
 
 
-def test_a_tree_of_its_own_has_room_for_messages_too(in_force: InForce, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(case_run, "observing", lambda *_: pytest.fail("a tree was built"))
-    model = ring(4)
-    compiled = bucketflow.compile(model, background=False)
+def test_a_tree_of_its_own_has_room_for_messages_too(in_force: InForce) -> None:
+    in_force(CompiledPolicy, observing_cells=1, visit_seconds=0.0)
+    compiled = bucketflow.compile(ring(4), background=False)
     plan = compiled.plan
     assert plan is not None
-    dims, scopes = (1, *plan.tree.dims[1:]), plan.layouts[: plan.tree.n_leaves]
-    in_force(
-        CompiledPolicy,
-        observing_cells=1,
-        observed_saving=plan.cells,
-        least_observed_cells=int(sweep_cells(dims, scopes, 0)) + 1,
-    )
-    check(model, compiled.marginals_batch([{"x0": 1}] * 2), [{"x0": 1}] * 2)
+    cases = cases_of(compiled.model, [{"x0": 1}] * 2)
+    runner = case_run._PosteriorRunner(compiled, {}, cases, range(12), whole=True)
+    cliques = sweep_cells((1, *plan.tree.dims[1:]), plan.layouts[: plan.tree.n_leaves], 0)
+    for cells, fits in ((cliques + 1, False), (2 * cliques, True)):
+        trees = runner._own_trees(plan, runner._observations, 8 * 2 * int(cells), 1)
+        assert trees is not None
+        assert (trees.seconds < 2 * propagation_seconds(plan)) is fits
