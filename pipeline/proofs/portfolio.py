@@ -27,7 +27,7 @@ from .incumbent import Incumbent
 from .limits import Outcome, ProofLimits
 from .prover_policy import ProverPolicy
 from .prover_registry import Registered, provers_in_use
-from .team import Pauses, Team, Turns
+from .team import LEAST_TURN_SECONDS, Pauses, Team, Turns
 
 # CPU seconds of decision diagrams after the first of these searches that leaves an assignment; repeated while they
 # close this fraction of the gap.
@@ -90,6 +90,7 @@ class Opening:
                 self._sweep_early()
                 if not looked:
                     looked = self.known.upper is not None
+                    yield from self._glance_by_dolls()
                     self._glance_by_diagrams()
             if self.known.is_over():
                 return
@@ -161,6 +162,10 @@ class Opening:
             self.team.attempt(name, seconds)
             closed = known.closed_since(lower, upper)
         known.order = ()
+        self._forget_glance(name)
+
+    def _forget_glance(self, name: str) -> None:
+        """Let a prover begin anew after a short time slice, which says nothing about longer ones."""
         self.team.forget(name)
         self.turns.hopeless.discard(name)
         self.turns.closed.clear()
@@ -171,6 +176,23 @@ class Opening:
         known = self.known
         if not known.is_over() and known.small.cells <= ProverPolicy.current().glance_most_cells:
             self._glance("search", seconds, tuple(range(len(known.small.dims))))
+
+    def _glance_by_dolls(self) -> Pauses:
+        """Let dolls try below a known assignment for as long as their layout takes.
+
+        They go on if they would close half of the gap in as many seconds as were spent so far. Otherwise they begin
+        anew later: no property of a network that is cheap to find says how fast their bound rises.
+        """
+        known, turns = self.known, self.turns
+        if not self._prunes or known.is_over() or known.upper is None:
+            return
+        went = yield from self.team.turn("dolls", LEAST_TURN_SECONDS)
+        if went and (layout_seconds := turns.debt_seconds.pop("dolls", 0.0)):
+            yield from self.team.turn("dolls", layout_seconds)
+        if turns.nearly_done("dolls", known.spent):
+            turns.debt_seconds.clear()
+            yield from self.team.go("dolls", known.spent)
+        self._forget_glance("dolls")
 
     def _glance_by_diagrams(self) -> None:
         """Let diagrams try below a known assignment, and go on for as long as that closes much of the gap."""
