@@ -14,7 +14,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from functools import cached_property
 from os import PathLike
-from os.path import exists
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,9 +24,9 @@ from ...tasks.steps.light_dataclass import dataclass
 from ...tasks.steps.number_limits import CELL_BYTES
 from ..cost_networks.cost_network import COPIES, has_exact_costs
 from ..errors import ModelError
-from ..formats.read import evidence_of, load_evidence, variables_of
+from ..formats.read import split_evidence, variables_of
 from ..machine.resources import Resources
-from ..models.findings import check_log10, is_state, likelihood, named_findings
+from ..models.findings import check_log10
 from ..models.model import Function, Model, Projection, checked_model
 from ..models.query import QUERIES
 from ..options import Options, parse_size
@@ -239,7 +238,7 @@ def question_of(
     project: Variables = None,
     maximize: Variables = None,
 ) -> Question:
-    """Read evidence and names.
+    """Read evidence and names, and return the question in indices of variables and states.
 
     Parameters
     ----------
@@ -278,36 +277,6 @@ def has_fewer_cells(chained: Network, whole: Network) -> bool:
     """Whether a network where chains stand for wide functions takes fewer cells to sweep."""
     cells = sweep_cells(whole.dims, whole.scopes, 0)
     return cells > _QUICK_CELLS and sweep_cells(chained.dims, chained.scopes, 0) < cells
-
-
-def observed(model: Model, evidence: Evidence) -> dict[int, int]:
-    """Read evidence from a mapping, a pandas Series or a file into variable index → state index."""
-    evidence = named_findings(evidence)
-    if evidence is None:
-        return dict(model.evidence)
-    if isinstance(evidence, Mapping):
-        return model.observe(evidence)
-    if not isinstance(evidence, str | PathLike):
-        raise ModelError(f"evidence is a mapping of names to states, or a file, not {evidence!r}")
-    found = load_evidence(evidence, model)
-    return model.observe(model.named(found))
-
-
-def split_evidence(model: Model, evidence: Findings) -> tuple[dict[int, int], dict[int, Array]]:
-    """Separate observed states from likelihood vectors, both by variable index."""
-    evidence = named_findings(evidence)
-    if isinstance(evidence, str) and "=" in evidence and not exists(evidence):
-        evidence = evidence_of(model, [evidence])
-    if not isinstance(evidence, Mapping):
-        return observed(model, evidence), {}
-    states, soft = dict[str, Any](), dict[int, Array]()
-    for name, finding in evidence.items():
-        variable = model.variable(name, "evidence names")
-        if isinstance(finding, Sequence | np.ndarray) and not is_state(model, variable, finding):
-            soft[variable] = likelihood(model, variable, finding)
-        else:
-            states[name] = finding
-    return observed(model, states), soft
 
 
 def is_every(variables: Names) -> bool:

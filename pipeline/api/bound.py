@@ -15,12 +15,12 @@ from ...tasks.steps.semiring import LOG_SUM, MIN_PLUS
 from ...tasks.sweeps.device_sweep import LEAST_CELLS
 from ..answering.cut_offs import optimum_bounds
 from ..answering.engines.strategy_policy import StrategyPolicy
-from ..answering.question import Evidence, Question, check_projection, split_evidence, with_likelihoods
+from ..answering.question import Evidence, Question, check_projection, with_likelihoods
 from ..answering.run_folder import bounds_directory
 from ..compiling import counts_compiling
 from ..cost_networks.cost_network import States, check_tables
 from ..errors import DeadlineError, ModelError, checks_keywords, public
-from ..formats.read import GivenModel
+from ..formats.read import GivenModel, split_evidence
 from ..machine.resources import Resources
 from ..minibuckets.bucket_elimination import WorkerPool, task_bytes, task_count
 from ..minibuckets.joins import least_device_cells, runs_on_cores

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Unpack
 
-from ..answering.question import Findings, split_evidence
+from ..answering.question import Findings
 from ..errors import checks_keywords, public
 from ..examples import file_or_example
-from ..formats.read import GivenModel, given_model, load_any
+from ..formats.read import GivenModel, given_model, load_any, split_evidence
 from ..formats.write import save
 from ..models.dcop import Dcop, model_of
 from ..models.frames import Evaluation

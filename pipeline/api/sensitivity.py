@@ -10,9 +10,9 @@ from typing import Any, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from ..answering.question import Findings, split_evidence
+from ..answering.question import Findings
 from ..errors import ModelError, checks_keywords, public
-from ..formats.read import GivenModel, given_model
+from ..formats.read import GivenModel, given_model, split_evidence
 from ..models.bayesian_networks import EVEN
 from ..models.model import Function, Model
 from ..options import Keywords

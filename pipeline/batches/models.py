@@ -17,13 +17,13 @@ from typing import Any, Generic, TypeVar
 from ...tasks.steps.policy import Policy
 from ..answering.engines.strategy_policy import POLICY
 from ..answering.engines.sum_engines import searching_price
-from ..answering.question import Question, question_of, split_evidence
+from ..answering.question import Question, question_of
 from ..api.solve import load
 from ..circuits.circuit_model import Circuit
 from ..compiled.compiled import Compiled, compile_model
 from ..errors import BudgetError
 from ..examples import file_or_example
-from ..formats.read import evidence_of, variables_of
+from ..formats.read import evidence_of, split_evidence, variables_of
 from ..gates.traced_circuit import TracedCircuit
 from ..models.model import Model
 from ..models.query import COLUMN_ROWS, PROOF

@@ -17,13 +17,14 @@ from ..answering.answer_question import is_bounded, is_searched, strategy_before
 from ..answering.engines.engine_options import Strategy
 from ..answering.engines.request import QueryRequest
 from ..answering.prepared import Prepared, prepare
-from ..answering.question import Question, question_of, split_evidence
+from ..answering.question import Question, question_of
 from ..answering.run_folder import run_folder
 from ..answering.running import keep_plan
 from ..circuits.circuit_model import one_case
 from ..compiled.case_program import alone_seconds
 from ..compiled.compiled import Compiled
 from ..errors import BucketflowError, BudgetError
+from ..formats.read import split_evidence
 from ..local_paths import folder_path
 from ..machine.resources import Resources
 from ..models.cases import joined_cases

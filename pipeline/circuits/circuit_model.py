@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...storage.locks import scratch_folder
-from ..answering.question import Findings, over_all, split_evidence
+from ..answering.question import Findings, over_all
 from ..errors import BucketflowError, ModelError, checks_keywords, public
-from ..formats.read import GivenModel, given_model
+from ..formats.read import GivenModel, given_model, split_evidence
 from ..gates.circuit import CircuitGraph, CircuitLayer, CircuitPolicy
 from ..gates.evaluation import (
     Picker,

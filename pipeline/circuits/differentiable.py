@@ -18,9 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...tasks.steps.semiring import SUM_PRODUCT
-from ..answering.question import Findings, split_evidence
+from ..answering.question import Findings
 from ..errors import BudgetError, ModelError, format_bytes
-from ..formats.read import GivenModel, given_model
+from ..formats.read import GivenModel, given_model, split_evidence
 from ..machine.resources import Resources
 from ..models.model import Model
 from ..options import Options

@@ -55,8 +55,8 @@ def print_information(
     model: Model, evidence: Any, asked: dict[str, Any], options: dict[str, Any], as_json: bool
 ) -> None:
     """Answer what is asked on a compiled model, and print it."""
-    from ..answering.question import split_evidence
     from ..compiled.compiled import compile_model
+    from ..formats.read import split_evidence
 
     told = _sensitivity(model, evidence, asked, options) if asked["sensitivity"] else None
     found: dict[str, Any] = {}
@@ -76,8 +76,8 @@ def print_information(
 
 def _sensitivity(model: Model, evidence: Any, asked: dict[str, Any], options: dict[str, Any]) -> Sensitivity:
     """Answer ``--sensitivity``; its text is read as evidence is."""
-    from ..answering.question import split_evidence
     from ..api.sensitivity import sensitivity
+    from ..formats.read import split_evidence
 
     text = asked["sensitivity"]
     states, likelihoods = split_evidence(model, text) if "=" in text else ({}, {})
@@ -324,9 +324,9 @@ def _answer_cases(
     import time
 
     from ...cluster.memory import peak_rss_bytes
-    from ..answering.question import split_evidence
     from ..compiled.compiled import compile_model
     from ..formats.case_files import case_writer, read_cases
+    from ..formats.read import split_evidence
     from ..results.proof import plan_figures
 
     start = time.perf_counter()

@@ -7,11 +7,11 @@ from functools import partial
 from os import PathLike
 from typing import Any, Unpack
 
-from ..answering.question import Findings, Names, asked_of, split_evidence
+from ..answering.question import Findings, Names, asked_of
 from ..api.marginals import in_memory
 from ..api.progress import planning_line, read_given
 from ..errors import ShortDir, checks_keywords, public
-from ..formats.read import GivenModel
+from ..formats.read import GivenModel, split_evidence
 from ..models.cases import Cases, cases_of
 from ..options import Keywords, Where
 from ..results.labeled_array import LabeledArray

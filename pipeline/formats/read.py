@@ -1,15 +1,19 @@
-"""Reading files of models, of distributed problems and of variables, and evidence from files or lists ``x=v,y=w``."""
+"""Read files of models, distributed problems and variables, and evidence in any form."""
 
 from __future__ import annotations
 
 import gc
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
 from itertools import count as counter
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ...cluster.memory import default_memory_bytes
 from ...tasks.steps.light_dataclass import dataclass
@@ -17,7 +21,7 @@ from ...tasks.steps.number_limits import CELL_BYTES
 from ..errors import BudgetError, DeadlineError, FormatError, ModelError, format_bytes, shorten
 from ..examples import file_or_example
 from ..models.dcop import Dcop, model_of, with_agents
-from ..models.findings import likelihood
+from ..models.findings import is_state, likelihood, named_findings
 from ..models.model import Model, checked_model
 from ..options import parse_size
 from .registry import detect_format
@@ -253,6 +257,42 @@ def load_evidence(path: str | os.PathLike[str], model: Model) -> dict[int, int]:
         If the file is malformed or does not fit the model.
     """
     return read_evidence(read_source(file_or_example(path), default_memory_bytes()), model)
+
+
+def split_evidence(model: Model, evidence: Any) -> tuple[dict[int, int], dict[int, NDArray[Any]]]:
+    """Read evidence in any form, and return observed states and likelihood vectors, both by variable index.
+
+    Parameters
+    ----------
+    model : Model
+        Its own evidence is included.
+    evidence : mapping, pandas Series, text, path or None
+        Findings by name of a variable, a list ``x=1,y=no``, or a file.
+
+    Raises
+    ------
+    ModelError
+        If a name, a state or a likelihood does not fit the model, or a variable is observed in two states.
+    FormatError
+        If a file is malformed or does not fit the model.
+    """
+    evidence = named_findings(evidence)
+    if evidence is None:
+        return dict(model.evidence), {}
+    if isinstance(evidence, str) and "=" in evidence and not os.path.exists(evidence):
+        evidence = evidence_of(model, [evidence])
+    elif isinstance(evidence, str | os.PathLike):
+        evidence = model.named(load_evidence(evidence, model))
+    if not isinstance(evidence, Mapping):
+        raise ModelError(f"evidence is a mapping of names to states, or a file, not {evidence!r}")
+    states, soft = dict[str, Any](), dict[int, NDArray[Any]]()
+    for name, finding in evidence.items():
+        variable = model.variable(name, "evidence names")
+        if isinstance(finding, Sequence | np.ndarray) and not is_state(model, variable, finding):
+            soft[variable] = likelihood(model, variable, finding)
+        else:
+            states[name] = finding
+    return model.observe(states), soft
 
 
 Finding = str | int | tuple[float, ...]

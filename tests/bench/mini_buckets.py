@@ -25,8 +25,8 @@ from rich.table import Table
 
 import bucketflow
 from bucketflow import Bounds, BudgetError, Model
-from bucketflow.pipeline.answering.question import observed
 from bucketflow.pipeline.errors import format_bytes
+from bucketflow.pipeline.formats.read import split_evidence
 from bucketflow.pipeline.orders.depth_first import depth_first_order
 from bucketflow.pipeline.preprocessing.preprocess import reduce_model
 
@@ -97,7 +97,7 @@ def resident(key: str) -> int:
 
 def order_of(model: Model, question: Question) -> list[str]:
     """Names in the order of elimination; the same for every z."""
-    network = reduce_model(model, question.query, observed(model, question.evidence))
+    network = reduce_model(model, question.query, split_evidence(model, question.evidence)[0])
     return [model.names[network.variables[v]] for v in depth_first_order(network.dims, network.scopes)]
 
 

@@ -67,7 +67,7 @@ def assignment_defect(model: bucketflow.Model, question: Question, result: Resul
     if result.assignment is None or list(result.assignment) != list(model.names):
         return "the assignment does not name every variable"
     states = [model.state_index(v, result.assignment[name]) for v, name in enumerate(model.names)]
-    for v, state in bucketflow.pipeline.answering.question.observed(model, question.evidence).items():
+    for v, state in bucketflow.pipeline.formats.read.split_evidence(model, question.evidence)[0].items():
         if states[v] != state:
             return f"the assignment contradicts the evidence on {model.names[v]}"
     if model.kind == "cost":
