@@ -19,13 +19,11 @@ from ...tasks.steps.light_dataclass import dataclass
 from ...tasks.steps.lowering import SMALL_CELLS, Lowered
 from ...tasks.steps.number_limits import SAME_SHARE, ordered_sum
 from ...tasks.steps.products import pays
-from ...tasks.steps.row_order import SPREAD_CELLS
+from ...tasks.steps.row_order import SMALL_SHARE, SPREAD_CELLS
 from ...tasks.steps.semiring import Semiring
 from ...tasks.steps.step import Step
 from .tree import Sizer, Tree, sizer_of
 
-#: Lowering merges inputs up to this part of the cells of a step.
-_MERGED_SHARE = 16
 #: Rates refer to loops that read two tables.
 _READS_RATED = 2
 #: Cost of joining small inputs before the loops, in cells of a loop, for each input and cell of its join.
@@ -312,7 +310,7 @@ def _reading(sizer: Sizer, inputs: Sequence[int], sizes: Sequence[int], cells: i
     """Count what loops read: small inputs are merged; a join in the first-level cache is as good as none."""
     if len(inputs) < 3:
         return _Reading(len(inputs), len(inputs) - _READS_RATED)
-    limit = min(SPREAD_CELLS, cells // _MERGED_SHARE)
+    limit = min(SPREAD_CELLS, cells // SMALL_SHARE)
     small = [i for i, size in enumerate(sizes) if size <= limit]
     most = cells // _READ_AGAIN
     near = [size for size in sizes if limit < size <= most]

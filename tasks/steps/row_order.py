@@ -111,7 +111,7 @@ def _split_last(axes: Axes, largest: int) -> Axes | None:
     last = min((a for a, stride in enumerate(mine) if stride), key=mine.__getitem__, default=-1)
     if not 0 <= last < axes.eliminated:
         return None
-    most = min(SUMMED_CELLS, axes.cells // (16 * size_of(axes, range(axes.eliminated, len(axes.sizes)))))
+    most = min(SUMMED_CELLS, axes.cells // (SMALL_SHARE * size_of(axes, range(axes.eliminated, len(axes.sizes)))))
     part = max((n for n in range(1, most + 1) if axes.sizes[last] % n == 0), default=1)
     if part < _SHORTEST_ROW or part == axes.sizes[last]:
         return None
@@ -154,7 +154,11 @@ def _keep_last(axes: Axes, largest: int) -> tuple[Axes, int]:
             continue
         wider = size * axes.sizes[axis]
         # the larger output must stay small beside the cells of the step
-        if axes.out[axis] or out_cells * wider * 16 > axes.cells or (size >= _SHORTEST_ROW and wider > SUMMED_CELLS):
+        if (
+            axes.out[axis]
+            or out_cells * wider * SMALL_SHARE > axes.cells
+            or (size >= _SHORTEST_ROW and wider > SUMMED_CELLS)
+        ):
             break
         kept.insert(0, axis)
         size = wider
@@ -204,7 +208,7 @@ def _tables(axes: Axes, cells: Sequence[int]) -> list[tuple[int, int, int]]:
 def _cost(reading: RowReading, start: int, cells: int, tables: Sequence[tuple[int, int, int]]) -> float:
     """Predict the nanoseconds of a cell: overhead shared by the row, loads, and gathers where not reused."""
     overhead, per_cell = 8.0, 0.1
-    most = min(SPREAD_CELLS, reading.all_cells // 16)
+    most = min(SPREAD_CELLS, reading.all_cells // SMALL_SHARE)
     for i, (has, differs, own) in enumerate(tables):
         if has < start:
             overhead += 1

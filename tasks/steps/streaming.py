@@ -19,7 +19,7 @@ import numpy as np
 
 from .axes import RUN_CELLS, Axes, Enumeration, enumerate_groups
 from .light_dataclass import dataclass
-from .row_order import SPREAD_CELLS, SUMMED_CELLS, Group, OutputTurn, RowReading, ordered, role_of, size_of
+from .row_order import SMALL_SHARE, SPREAD_CELLS, SUMMED_CELLS, Group, OutputTurn, RowReading, ordered, role_of, size_of
 from .semiring import Semiring
 
 BLOCK_CELLS: Final = 32768
@@ -291,7 +291,7 @@ def _operands(axes: Axes, row: Group, largest: int) -> tuple[tuple[Merge, ...], 
     for i in sorted(range(len(axes.strides)), key=reading.cells.__getitem__):
         role = role_of(axes, axes.strides[i], row)
         has = {axis for axis, stride in enumerate(axes.strides[i]) if stride}
-        limit = min(RUN_CELLS if role == "number" else SPREAD_CELLS, reading.all_cells // 16)
+        limit = min(RUN_CELLS if role == "number" else SPREAD_CELLS, reading.all_cells // SMALL_SHARE)
         scope = has if role == "number" else has.union(row)
         if size_of(axes, scope) > limit or (role == "row" and row_cells == reading.cells[i] > RUN_CELLS):
             gathering, copying = reading.gathering_and_copying(i, row[0]) if role == "gather" else (0.0, 0.0)
