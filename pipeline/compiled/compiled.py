@@ -238,7 +238,8 @@ class Compiled(ShortDir, InformedState):
         variables : "all" or sequence of str
         **options
             ``memory``, ``threads``, ``workers``, ``scheduler`` and ``client``, as in :func:`bucketflow.solve`; for
-            a model that was compiled for GPUs also ``gpus``, if it is to be others.
+            a model that was compiled for GPUs also ``gpus``, if it is to be others. The other options are those of
+            :func:`bucketflow.compile`.
         """
         found = cases if isinstance(cases, Cases) else cases_of(self.model, cases)
         asked = asked_of(self.model, variables, (), False)
