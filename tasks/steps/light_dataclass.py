@@ -37,6 +37,7 @@ else:
 _OPTIONS = {"frozen", "eq", "repr", "kw_only", "slots"}
 _METHODS = {"__init__", "__setattr__", "__delattr__"}
 _FIELDS = "__dataclass_fields__"
+_MISSING = dataclasses.MISSING
 #: This many instances are filled without a compiled ``__init__``. To compile one takes as long as some 400 of them.
 _FIRST_INSTANCES = 100
 #: Held while fields are collected: other threads wait until the class has all of them.
@@ -141,9 +142,13 @@ class _PlainFields(NamedTuple):
     """Fields that a class declares by annotations, defaults and factories alone: all are parameters of ``__init__``."""
 
     names: list[str]
-    defaults: dict[str, Any]
+    first: dict[str, Any]
+    """The default of each field, or a mark that it has none."""
+    required: list[str]
     factories: dict[str, Callable[[], Any]]
     compared: list[str]
+    checked: bool
+    """Whether the class has ``__post_init__``."""
 
 
 def _plain_fields(cls: Any) -> _PlainFields | None:
@@ -175,9 +180,9 @@ def _plain_fields(cls: Any) -> _PlainFields | None:
                 compared.remove(name)
             if default.default_factory is not dataclasses.MISSING:
                 factories[name] = default.default_factory
-    absent = (dataclasses.Field, type(dataclasses.MISSING))
-    defaults = {name: value for name, value in found.items() if not isinstance(value, absent)}
-    return _PlainFields([*found], defaults, factories, compared)
+    first = {name: _MISSING if isinstance(value, dataclasses.Field) else value for name, value in found.items()}
+    required = [name for name in found if first[name] is _MISSING and name not in factories]
+    return _PlainFields([*found], first, required, factories, compared, hasattr(cls, "__post_init__"))
 
 
 class _FirstInit:
@@ -205,21 +210,22 @@ class _FirstInit:
 
     def _fill(self, fields: _PlainFields, instance: Any, /, *args: Any, **keywords: Any) -> None:
         """Set the fields of an instance as ``__init__`` does."""
-        given = dict(zip(fields.names, args, strict=False)) | keywords
-        filled = vars(instance)
-        fits = len(given) == len(args) + len(keywords)
-        for name in fields.names:
-            if name in given:
-                filled[name] = given.pop(name)
-            elif name in fields.defaults:
-                filled[name] = fields.defaults[name]
-            elif name in fields.factories:
-                filled[name] = fields.factories[name]()
-            else:
-                fits = False
-        if given or not fits:
+        filled, count = instance.__dict__, len(args)
+        filled.update(fields.first)
+        filled.update(zip(fields.names, args, strict=False))
+        if keywords:
+            filled.update(keywords)
+        for name, make in fields.factories.items():
+            if filled[name] is _MISSING:
+                filled[name] = make()
+        if (
+            len(filled) > len(fields.first)
+            or count > len(fields.names)
+            or not keywords.keys() >= {*fields.required[count:]}
+            or (keywords and not keywords.keys().isdisjoint(fields.names[:count]))
+        ):
             self._compile()(instance, *args, **keywords)  # raises the usual TypeError
-        elif hasattr(instance, "__post_init__"):
+        elif fields.checked:
             instance.__post_init__()
 
 
