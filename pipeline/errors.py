@@ -7,6 +7,7 @@ and functions their public names.
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
@@ -56,7 +57,7 @@ _COMPARED_WORDS = 20_000
 #: Sums of numbers about 1 are right to this many digits after the point.
 NOISE_DIGITS = 12
 # Hopeless plans need more than any float says.
-_LARGEST = 1 << 1000
+_LARGEST = int(sys.float_info.max)
 
 
 def printable(text: str, width: int = 60) -> str:

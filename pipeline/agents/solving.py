@@ -19,6 +19,7 @@ from ...tasks.steps.lowering import Lowered
 from ...tasks.steps.semiring import Semiring
 from ...tasks.sweeps.device_sweep import DevicePlaces, DevicePlain
 from ...tasks.sweeps.sweep import Plain
+from ..cost_networks.cost_network import LARGEST
 from ..errors import BudgetError, ModelError, format_bytes, format_count
 from ..models.checks import integer
 from ..models.dcop import Dcop
@@ -228,9 +229,8 @@ def plan_dcop(dcop: Dcop, asked: AgentOptions, available_bytes: float) -> Planne
     semiring = semiring_of(most)
     tree = chosen_tree(dcop, asked.order, seed=asked.seed)
     single = asked.message_bytes is not None
-    plans = plan_agents(
-        dcop, tree, semiring, z=asked.z, single=single, matched=most <= AgentPolicy.current().matched_total
-    )
+    # shares of larger totals are not exact in the floating-point numbers that they are computed in
+    plans = plan_agents(dcop, tree, semiring, z=asked.z, single=single, matched=most <= LARGEST)
     if asked.message_bytes is not None:
         fixed = cuts(dcop, tree, plans, max(1, asked.message_bytes // semiring.itemsize))
         if fixed:

@@ -29,11 +29,9 @@ from ..trees.memory import Sizing, sweep_peak
 from .answers import swept_total
 
 # Numbers of points of a sweep that are tried. Rows of 64 points hide the fixed cost of a step.
-_TOGETHER = (64, 16, 4)
+_TOGETHER = (2048, 512, 64, 16, 4)
 # Larger tables leave the cache, and gain nothing from several points.
 _MOST_CELLS = 1 << 19
-# Long rows amortise a sweep's overhead if it has at most this many cells.
-_LONG_ROWS, _FEW_CELLS = (2048, 512), 1 << 18
 # Stands for the residues modulo any prime in plans.
 _RESIDUES: Final = mod_sum_product(LARGEST_INT32)
 
@@ -83,8 +81,7 @@ def with_evaluations(plan: Plan, counting: CountPlan, rates: Rates, memory_bytes
     points, primes = counting.points, counting.most_primes
     alone = Evaluations(points, primes, share=share, expected=min(primes, counting.expected_primes))
     if points > 1 and plan.row_bounds is None and plan.spill is None and plan.slices == 1 and not plan.cuts:
-        wide = [count for count in _LONG_ROWS if count * plan.cells <= _FEW_CELLS]
-        for most in wide + [count for count in _TOGETHER if count * plan.cost.largest_table_cells <= _MOST_CELLS]:
+        for most in [count for count in _TOGETHER if count * plan.cost.largest_table_cells <= _MOST_CELLS]:
             found = _together(plan, replace(alone, together=min(points, most)), rates)
             peak = _peak(plan, found)
             if peak <= memory_bytes and found.seconds < found.together * share * plan.sweep_seconds:

@@ -40,11 +40,6 @@ if TYPE_CHECKING:
     from .proof_workers import ProofWorkers
     from .run_folder import RunFolder
 
-# Part of the seconds spent so far in which an order for a sweep is searched. In the first seconds, when only short
-# sweeps are planned, the search takes as long as before any sweep.
-_ORDER_SHARE, _FIRST_SECONDS = 0.2, 1.0
-# CPU seconds of bounds if no sweep fits in memory and no time was given.
-_PATIENCE = 60.0
 # Advice if costs are too large for exact bounds.
 _EXACT = "only a sweep over every cell (--method dense, without --time and --gap) is exact"
 
@@ -174,9 +169,7 @@ class Task:
         """Plan to sweep every cell of a smaller network; None if that does not fit."""
         from .prepared import prepare
 
-        spent = self.known.spent
-        seconds = None if spent < _FIRST_SECONDS else _ORDER_SHARE * spent
-        resources = Resources(replace(self.resources.asked, order_time=seconds, representation="dense"))
+        resources = Resources(replace(self.resources.asked, order_time=None, representation="dense"))
         question = question_of(model_of(network, upper), "optimum")
 
         def planned(where: Resources, most_seconds: float) -> _Elimination | None:
@@ -240,7 +233,7 @@ class Task:
         if self.effort.gap is not None and self.gap() <= self.effort.gap:
             return True
         hopeless = "dense" in self.portfolio.turns.hopeless
-        return self.effort.time is None and hopeless and self.known.spent > _PATIENCE
+        return self.effort.time is None and hopeless and self.known.spent > POLICY.patience_seconds
 
     def gap(self) -> float:
         """Difference of the bounds, as a part of the larger one."""

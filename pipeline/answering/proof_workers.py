@@ -26,17 +26,17 @@ from ..cost_networks.cost_network import CostNetwork
 from ..machine.resources import Resources
 from ..proofs.limits import Outcome, ProofLimits
 from ..proofs.portfolio import Portfolio
-from ..proofs.remote_prover import Subproblem, helped, restricted, sliced_variables
+from ..proofs.remote_prover import REPORT_SECONDS, Subproblem, helped, restricted, sliced_variables
 from ..results.proof import DaskWork
 from ..runs.pools import DaskPools, not_sent, workers_of
 
 #: Provers that run on one worker each for the whole network, if there are enough workers; the other workers take
 #: slices.
 _PROVERS = ("rows", "search", "diagram")
-#: Slices for each worker; seconds of a slice's first turn, each takes twice as long as the one before.
-_SLICES_A_WORKER, _SLICE_SECONDS = 8, 2.0
-#: A slice whose turn would take longer than the first number of seconds is split into the second number of parts.
-_LONG_SECONDS, _PARTS = 8.0, 8
+#: Slices for each worker, and for a slice whose turn would take longer than ``_LONG_SECONDS``.
+_SLICES = 8
+#: Seconds of a slice's first turn; each turn takes twice as long as the one before.
+_SLICE_SECONDS, _LONG_SECONDS = 2.0, 8.0
 _LOG = logging.getLogger(__name__)
 
 
@@ -49,13 +49,10 @@ class HelperPolicy(Policy):
     worth_seconds, started_seconds : float
         CPU seconds of a portfolio after which workers help: workers that run, and workers that must be started, which
         need about as long themselves.
-    report_seconds : float
-        Seconds between two readings of the workers' reports.
     """
 
     worth_seconds: float = 1.0
     started_seconds: float = 3.0
-    report_seconds: float = 0.2
 
 
 class WorkerGroup(Protocol):
@@ -167,7 +164,7 @@ class ProofWorkers:
     def look(self) -> None:
         """Take over what workers found, and give them more to do; begin once that pays."""
         now = time.monotonic()
-        if self.closed or now - self._looked_at < HelperPolicy.current().report_seconds:
+        if self.closed or now - self._looked_at < REPORT_SECONDS:
             return
         try:
             if self.group is not None:
@@ -251,7 +248,7 @@ class ProofWorkers:
             return
         for _ in range(group.slots - group.at_work):
             if not self._sliced:
-                self._slice(Slice(-math.inf, 0, {}), _SLICES_A_WORKER * group.slots)
+                self._slice(Slice(-math.inf, 0, {}), _SLICES * group.slots)
                 self._sliced = True
             found = self._next()
             if found is None:
@@ -283,7 +280,7 @@ class ProofWorkers:
             if found.lower >= upper:
                 self.unrun += not found.was_run
                 self._drop()
-            elif found.seconds <= _LONG_SECONDS or not self._slice(found, _PARTS):
+            elif found.seconds <= _LONG_SECONDS or not self._slice(found, _SLICES):
                 return found
         return None
 

@@ -27,6 +27,7 @@ from ..errors import ModelError
 from ..formats.read import split_evidence, variables_of
 from ..machine.resources import Resources
 from ..models.findings import check_log10
+from ..models.function import JOINT_CELLS
 from ..models.model import Function, Model, Projection, checked_model
 from ..models.query import QUERIES
 from ..options import Options, parse_size
@@ -45,8 +46,6 @@ if TYPE_CHECKING:
 
 # Cells of functions from which sparse tables are considered before the functions become dense.
 LARGE_CELLS = 1 << 22
-# Cells of a sweep from which chains of small functions may replace wide functions.
-_QUICK_CELLS = 1 << 16
 
 Array = NDArray[Any]
 Evidence = str | PathLike[str] | Mapping[str, Any] | None
@@ -276,7 +275,7 @@ def with_likelihoods(model: Model, soft: Mapping[int, Array]) -> Model:
 def has_fewer_cells(chained: Network, whole: Network) -> bool:
     """Whether a network where chains stand for wide functions takes fewer cells to sweep."""
     cells = sweep_cells(whole.dims, whole.scopes, 0)
-    return cells > _QUICK_CELLS and sweep_cells(chained.dims, chained.scopes, 0) < cells
+    return cells > JOINT_CELLS and sweep_cells(chained.dims, chained.scopes, 0) < cells
 
 
 def is_every(variables: Names) -> bool:
@@ -391,8 +390,6 @@ def _is_zero_or_one(function: Function) -> bool:
 _DEVICE_SPEED = 1 << 10
 # Minimum memory of engines for optima.
 _LEAST_BYTES = 1 << 22
-# Tables below this size are not compared with the free memory, because asking for the free memory takes time.
-_SMALL_BYTES = 1 << 30
 
 
 def soon_swept_cells(question: Question, options: Options, most: int) -> float:
@@ -424,7 +421,7 @@ def tables_fit(question: Question, options: Options) -> bool:
     """Whether bounds have memory for all dense tables of the remaining model."""
     needed = _least_bytes(question.reduced[0])
     if options.memory is None:
-        return needed < _SMALL_BYTES or needed <= default_memory_bytes()
+        return needed <= default_memory_bytes()
     return needed <= parse_size(options.memory) - question.model.nbytes
 
 

@@ -24,6 +24,7 @@ from ...tasks.sweeps.sweep import timed_steps
 from ..errors import BudgetError, format_bytes
 from ..machine.resources import Resources
 from ..options import Options, parse_size
+from ..plans.plan import THREADED_SECONDS
 from ..plans.problem import sliced_dims
 from ..preprocessing.preprocess import fixed_value
 from ..queries.beliefs import Beliefs, place
@@ -45,9 +46,6 @@ if TYPE_CHECKING:
     from ..plans.plan import Plan
     from ..results.posteriors import Marginals
     from ..runs.dense_boxes import BoxRun
-
-# Below this, one thread is done before others have started.
-_THREADED_SECONDS = 0.05
 
 Progress = OnProgress
 Answer: TypeAlias = "Result | Marginals"
@@ -228,7 +226,7 @@ def run_of(prepared: Prepared, pool: Pool, progress: Progress | None = None) -> 
     run = Run(prepared.network, plan, problem, prepared.arithmetic, pool, compiled=False)
     if plan is None:
         return run
-    several = plan.seconds > _THREADED_SECONDS and not isinstance(pool, DaskPool)
+    several = plan.seconds > THREADED_SECONDS and not isinstance(pool, DaskPool)
     threads = resources.threads if several else 1
     report = None
     if progress is not None:

@@ -18,6 +18,7 @@ from ...tasks.steps.light_dataclass import dataclass
 from ..errors import BudgetError, InternalError
 from ..options import Options
 from ..orders.depth_first import cells_of_buckets, depth_first_order, rearranged
+from ..orders.effort import OrderPolicy
 from ..orders.min_fill import min_fill_order
 from ..preprocessing.preprocess import Network, fixed_value
 from ..queries.arithmetic import Arithmetic, arithmetic_for
@@ -33,10 +34,6 @@ if TYPE_CHECKING:
 
 
 _MORE_LEFT: Final = 2.0
-
-# Nominal seconds of the search for an order. Its loops are compiled if necessary, because the search can reduce the
-# cells by many orders of magnitude.
-_ORDER_SECONDS = 0.5
 
 
 @dataclass
@@ -130,7 +127,8 @@ class DiagramSum:
     @cached_property
     def _order(self) -> tuple[int, ...]:
         dims, scopes = self.network.dims, self.network.scopes
-        return depth_first_order(dims, scopes, seconds=_ORDER_SECONDS, seed=self.options.seed)
+        # so long that its loops are compiled: the search can reduce the cells by many orders of magnitude
+        return depth_first_order(dims, scopes, seconds=OrderPolicy.current().compiled_seconds, seed=self.options.seed)
 
     def _result(self, order: tuple[int, ...], limits: dict[str, Any]) -> Result | None:
         """Sum by decision diagrams within limits. Return None if the limits do not suffice; ``failure`` then says why.

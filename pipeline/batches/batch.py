@@ -35,8 +35,6 @@ from .manifest import Manifest, Row, read_manifest
 from .pricing import Price, PricedRow, Pricing, parsed_rows
 from .summary import BatchSummary, RowOutcome, summary_of, write_results
 
-# Reading and planning a small question, and putting its answer together.
-_QUESTION_SECONDS: Final = 0.01
 # Longest pack: all workers should end together.
 _PACK_MOST_SECONDS: Final = 4.0
 # Packs for each worker, between these lengths.
@@ -74,7 +72,9 @@ def packs(asked: Iterable[PricedRow], width: int) -> list[list[PricedRow]]:
 
 
 def _seconds(asked: PricedRow) -> float:
-    return asked.price.seconds + _QUESTION_SECONDS
+    from ..compiled.case_program import CompiledPolicy
+
+    return asked.price.seconds + CompiledPolicy.current().afresh_seconds
 
 
 def _filled(group: Sequence[PricedRow], limit: float) -> list[list[PricedRow]]:

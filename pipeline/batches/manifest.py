@@ -17,7 +17,7 @@ from stat import S_ISDIR, S_ISREG
 from typing import Any
 
 from ...cluster.memory import default_memory_bytes
-from ..errors import FormatError, ModelError, UnreadableError, json_fault, printable, shorten, unreadable
+from ..errors import MOST_NAMED, FormatError, ModelError, UnreadableError, json_fault, printable, shorten, unreadable
 from ..examples import file_or_example
 from ..formats.registry import is_model, known_suffixes
 from ..formats.text.source import Source, read_source
@@ -152,8 +152,7 @@ _YAML = Dialect(
         ("merge", "<<", ("<",)),
     ),
 )
-# Files of a folder that are named in a note, and rows ahead of or behind all others.
-_NAMED = 5
+# Rows ahead of or behind all others.
 _MOST_PRIORITY = 10**9
 
 
@@ -283,8 +282,8 @@ def _models(place: Path, results: Path | None, note: Callable[[str], object]) ->
     if not models:
         raise UnreadableError(str(place), "this folder holds no models; `bucketflow formats` lists the file formats")
     if others:
-        names = ", ".join(printable(str(other)) for other in others[:_NAMED]) + (
-            ", ..." if len(others) > _NAMED else ""
+        names = ", ".join(printable(str(other)) for other in others[:MOST_NAMED]) + (
+            ", ..." if len(others) > MOST_NAMED else ""
         )
         what = "1 file is not a model" if len(others) == 1 else f"{len(others)} files are not models"
         note(f"{printable(str(place), 200)}: {what}, and were skipped: {names}")

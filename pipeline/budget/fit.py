@@ -12,11 +12,10 @@ from typing import Final
 from ...tasks.steps.light_dataclass import dataclass
 from ..errors import BudgetError, format_bytes
 from ..models.query import Fit
-from ..orders.effort import PlanningBudget
+from ..orders.effort import LEAST_SEARCH, PlanningBudget
 from ..plans.lower_bounds import Outline, first_plan
 from ..plans.plan import Plan
 from ..plans.planner import HopelessError, Planner, planning_seconds
-from ..plans.problem import FURTHER_SEARCH_SECONDS
 from ..trees.tree import Tree
 from .budget_policy import BudgetPolicy
 from .sliced_plans import sliced_plan
@@ -199,7 +198,7 @@ def _worth_another(found: Plan | BudgetError | None, whole: Plan, effort: Planni
 
 def _grown(planner: Planner, plans: Iterator[Plan | Outline], whole: Plan, seconds: float) -> list[Plan]:
     """Return further plans that fit, looked for where what was found loses more than twice what that takes."""
-    taken = planning_seconds(whole) + FURTHER_SEARCH_SECONDS
+    taken = planning_seconds(whole) + LEAST_SEARCH
     if seconds - whole.seconds <= _FIRST_BOXES * taken:
         return []
     planner.effort.grant(taken, whole.seconds)

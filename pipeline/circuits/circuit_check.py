@@ -20,6 +20,7 @@ from ...tasks.steps.number_limits import SAME_SHARE
 from ..api.solve import solve
 from ..errors import BudgetError, ModelError, checks_keywords, counted, logarithm, public
 from ..gates.circuit import CircuitGraph, CircuitPolicy
+from ..models.bayesian_networks import NUMBERED_ROWS_RATIO
 from ..models.cases import Cases
 from ..models.function import Function
 from ..models.model import Model, checked_model
@@ -31,8 +32,6 @@ _CHECKED_DRAWS: Final = 16
 Array = NDArray[Any]
 Box = tuple[Array, ...]
 """For each variable of a scope, a mask of the states that the box contains."""
-# Maximum number of codes that use a direct table.
-_SMALL_CODES = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -166,7 +165,7 @@ def _kinds_of(rows: Array, most: int) -> tuple[Array, Array]:
     place, kinds = np.zeros(len(rows), np.int64), np.zeros((min(len(rows), 1), 0), np.int64)
     for column in rows.T:
         codes = place * most + column
-        if len(kinds) * most <= 4 * len(rows) + _SMALL_CODES:
+        if len(kinds) * most <= NUMBERED_ROWS_RATIO * len(rows):
             there = np.zeros(len(kinds) * most, np.bool_)
             there[codes] = True
             known = np.flatnonzero(there)

@@ -25,6 +25,7 @@ from ..options import Options
 from ..orders.min_fill import min_fill_order
 from ..orders.tree_search import TreeSearch
 from ..preprocessing.preprocess import reduce_model
+from ..preprocessing.preprocessing_policy import PreprocessingPolicy
 from ..preprocessing.wide_tables import with_links
 from ..trees.tree import Tree, bucket_tree
 
@@ -279,7 +280,7 @@ def made_circuit(
         If the circuit does not fit in memory from any source.
     """
     every = range(len(model.dims))
-    linked = with_links(model, CircuitPolicy.current().wide_cells)
+    linked = with_links(model, PreprocessingPolicy.current().chained_cells)
     disks = [None if folder is None else StoredGates(folder / method) for method in ("buckets", "search")]
     buckets = BucketCircuit(reduce_model(linked, "partition", evidence, every), options, disks[0])
     search = TracedCircuit(reduce_model(model, "partition", evidence, every), options, disks[1])

@@ -23,7 +23,6 @@ from numpy.typing import NDArray
 
 from ...tasks.steps.light_dataclass import dataclass
 from ...tasks.steps.number_limits import ordered_sum
-from ...tasks.steps.policy import Policy
 from ..errors import BudgetError, format_bytes
 from ..models.model import FORBIDDEN, Function, Model
 from ..preprocessing.leaf_groups import LeafGroup
@@ -33,9 +32,6 @@ from ..preprocessing.preprocess import Network
 if TYPE_CHECKING:
     from ...tasks.networks.flat import Flat
 
-
-# Entries of each table that are examined first, before all entries, for a common divisor.
-_GLANCE_ENTRIES: Final = 1 << 10
 
 Costs = NDArray[np.float64]
 States = tuple[int, ...]
@@ -115,9 +111,8 @@ class CostNetwork:
     def totals(self) -> Totals:
         """Return the possible totals: tables add multiples of a common divisor to their least entries."""
         step = 0
-        for entries in (_GLANCE_ENTRIES, None):
-            for table in self.tables:
-                step = step if step == 1 else _common_divisor(step, table.costs, entries)
+        for table in self.tables:
+            step = step if step == 1 else _common_divisor(step, table.costs)
         return Totals(self.least, max(step, 1))
 
     @property
@@ -181,10 +176,10 @@ class Units:
         return math.floor(difference / self.unit) + self.below + 2
 
 
-def _common_divisor(divisor: int, costs: Costs, entries: int | None) -> int:
-    """Return the greatest divisor of ``divisor`` and of the differences of ``entries`` entries from the least."""
-    some = costs.reshape(-1)[:entries]
-    left = some[np.isfinite(some)] - costs.min(initial=math.inf)
+def _common_divisor(divisor: int, costs: Costs) -> int:
+    """Return the greatest divisor of ``divisor`` and of the differences of all entries from the least."""
+    left = costs[np.isfinite(costs)]
+    left -= left.min(initial=math.inf)
     while left.size and divisor != 1:
         divisor = math.gcd(divisor, int(left[0]))
         left = left[np.fmod(left, divisor) != 0] if divisor else left[left != 0]
@@ -275,29 +270,16 @@ def model_of(network: CostNetwork, upper: int | None) -> Model:
     return Model("cost", names, network.dims, (None,) * len(names), tuple(functions), top=upper)
 
 
-@dataclass(frozen=True)
-class CostNetworkPolicy(Policy):
-    """The numbers behind making networks of costs smaller, and shifting their costs.
+#: Sweeps that shift costs between two looks at the clock, and sweeps with one value alone; even, so that the last sweep
+#: went backwards.
+SWEEPS: Final = 10
+# Sweeps between two looks touch at most this many cells.
+_SWEEP_CELLS: Final = 20_000_000
 
-    Parameters
-    ----------
-    joined_cells : int
-        No joined table is larger.
-    rounds : int
-        Rounds of making a network smaller, at most.
-    sweeps, sweep_cells : int
-        Sweeps between two looks at the clock; even, so that the last one went backwards. Fewer where they touch more
-        cells together.
-    """
 
-    joined_cells: int = 1 << 22
-    rounds: int = 12
-    sweeps: int = 10
-    sweep_cells: int = 20_000_000
-
-    def sweeps_at_a_time(self, cells: float) -> int:
-        """Return how many sweeps that touch ``cells`` cells each are between two looks at the clock."""
-        return int(max(2, min(self.sweeps, self.sweep_cells // (2 * max(cells, 1)) * 2)))
+def sweeps_at_a_time(cells: float) -> int:
+    """Return how many sweeps that touch ``cells`` cells each are between two looks at the clock."""
+    return int(max(2, min(SWEEPS, _SWEEP_CELLS // (2 * max(cells, 1)) * 2)))
 
 
 Integers = NDArray[np.int64]

@@ -11,13 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...tasks.steps.light_dataclass import dataclass
-from .cost_network import CostNetworkPolicy, Costs, NetworkProblem, States
+from .cost_network import Costs, NetworkProblem, States
 
 if TYPE_CHECKING:
     from ...tasks.networks.flat import Flat
 
 # Tables of variables with two neighbours may exceed the tables that they replace, up to this many cells.
 _JOINED_SMALL_CELLS: Final = 1 << 12
+# No joined table has more cells.
+_JOINED_CELLS: Final = 1 << 22
 
 
 @dataclass(frozen=True, eq=False)
@@ -307,7 +309,7 @@ def _eliminated_compiled(problem: NetworkProblem, first: NDArray[np.int64]) -> i
     from ...tasks.networks.reparametrise import eliminate
 
     flat, unary = problem.flat, problem.flat.unary.copy()
-    found = eliminate(flat, unary, first, CostNetworkPolicy.current().joined_cells, _JOINED_SMALL_CELLS)
+    found = eliminate(flat, unary, first, _JOINED_CELLS, _JOINED_SMALL_CELLS)
     if found is None or not len(found.variables):
         return None if found is None else 0
     problem.made.append(PackedBest(flat.dims, found.variables, found.edges, found.near, found.begins, found.best))
@@ -339,7 +341,7 @@ def _eliminable(flat: Flat) -> NDArray[np.int64]:
     near = np.diff(starts, append=len(pairs)) - 1
     largest = np.maximum.reduceat(np.diff(flat.cells)[flat.function[flat.incident]], flat.around[:-1][used])
     most = np.where(near <= 2, np.maximum(largest, _JOINED_SMALL_CELLS), largest)
-    fits = (joined <= CostNetworkPolicy.current().joined_cells) & (joined <= most * dims[used])
+    fits = (joined <= _JOINED_CELLS) & (joined <= most * dims[used])
     chosen: NDArray[np.int64] = used[fits][np.argsort(degrees[used[fits]], kind="stable")]
     return chosen
 
@@ -351,18 +353,17 @@ class _Eliminating(FunctionStore):
         """Eliminate some variables that qualify, and neighbours that qualify then."""
         queue = deque(first)
         waiting = set(queue)
-        joined_cells = CostNetworkPolicy.current().joined_cells
         while queue:
             x = queue.popleft()
             waiting.discard(x)
-            scope = self.neighbours(x, joined_cells)
+            scope = self.neighbours(x)
             if scope is not None:
                 changed = self.eliminate(x, scope)
                 fresh = [v for v in changed if v not in waiting and self.around[v]]
                 queue.extend(fresh)
                 waiting.update(fresh)
 
-    def neighbours(self, x: int, joined_cells: int) -> tuple[int, ...] | None:
+    def neighbours(self, x: int) -> tuple[int, ...] | None:
         """Return the variables that share functions with a variable that qualifies, else None."""
         around, scopes = self.around[x], self.scopes
         if not around:
@@ -371,7 +372,7 @@ class _Eliminating(FunctionStore):
         largest = max([self.sizes[f] for f in around])
         cells = math.prod([self.dims[v] for v in found])
         most = max(largest, _JOINED_SMALL_CELLS) if len(found) <= 3 else largest
-        if cells > joined_cells or cells > most * self.dims[x]:
+        if cells > _JOINED_CELLS or cells > most * self.dims[x]:
             return None
         found.discard(x)
         return tuple(sorted(found))

@@ -14,7 +14,6 @@ import numpy as np
 from ...tasks.steps.light_dataclass import dataclass
 from .cost_network import (
     CostNetwork,
-    CostNetworkPolicy,
     Costs,
     Integers,
     NetworkProblem,
@@ -150,8 +149,7 @@ class _Rounds:
 
     def all(self) -> None:
         """Apply the rules as long as they pay."""
-        most = CostNetworkPolicy.current().rounds
-        while self.feasible and self.rounds < most and not self.stop() and self.spent < self.work:
+        while self.feasible and not self.stop() and self.spent < self.work:
             self.rounds += 1
             self.shrink()
             if not self.feasible or not len(self.problem.flat.unary):

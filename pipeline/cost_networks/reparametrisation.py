@@ -10,15 +10,13 @@ import numpy as np
 
 from ...tasks.steps.light_dataclass import dataclass
 from ...tasks.steps.number_limits import EXACT_INTEGER
-from .cost_network import CostNetworkPolicy, Integers, NetworkProblem
+from .cost_network import SWEEPS, Integers, NetworkProblem, sweeps_at_a_time
 
 if TYPE_CHECKING:
     from ...tasks.networks.flat import Flat
 
 # Rounds of improving an assignment, both ways.
 DESCENTS: Final = 5
-# Sweeps with one value alone.
-_PROBE_SWEEPS: Final = 10
 # Sweeps that raise the bound by less than this fraction of the total rise are the last.
 _STALLED_SHARE: Final = 5e-4
 
@@ -168,7 +166,7 @@ class _Sweeps:
 
         The least bound of a variable's values holds for all assignments.
         """
-        cost, budget = _PROBE_SWEEPS * self.sweep_work * len(flat.unary), self.limits.work
+        cost, budget = SWEEPS * self.sweep_work * len(flat.unary), self.limits.work
         if cost > budget // 4 or constant == math.inf or self.most - constant < 1:
             return constant
         probe, gone = _Probe(flat, self, constant, grain), 0
@@ -185,7 +183,7 @@ class _Sweeps:
 
     def chunk(self) -> int:
         """How many sweeps to do at a time, an even number."""
-        return CostNetworkPolicy.current().sweeps_at_a_time(self.sweep_work)
+        return sweeps_at_a_time(self.sweep_work)
 
     def decode(self, flat: Flat, constant: float) -> None:
         """Read an assignment off and improve it one variable at a time; none above it is of interest."""
@@ -255,9 +253,9 @@ class _Probe:
         trial.unary[:], trial.costs[:] = flat.unary, flat.costs
         trial.unary[begin:end] = math.inf
         trial.unary[p] = flat.unary[p]
-        sweeps.work += (_PROBE_SWEEPS + 1) * sweeps.sweep_work
+        sweeps.work += (SWEEPS + 1) * sweeps.sweep_work
         none = sweeps.shifts[:0]
-        bound, *_ = sweeps.loops.sweep(trial, none, self.grain, self.constant, sweeps.most, _PROBE_SWEEPS)
+        bound, *_ = sweeps.loops.sweep(trial, none, self.grain, self.constant, sweeps.most, SWEEPS)
         return float(bound)
 
 

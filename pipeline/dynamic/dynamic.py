@@ -26,6 +26,7 @@ from ..models.checks import integer
 from ..models.frames import imported_pandas
 from ..models.model import Model
 from ..options import Keywords, Options
+from ..orders.effort import BOTH_WAYS_STEP_CELLS
 from ..plans.plan import Plan
 from ..results.posteriors import CaseMarginals
 from ..results.samples import labelled_frame
@@ -168,14 +169,11 @@ class DynamicPolicy(Policy):
         Bytes of a message in addition to its table: an array, its scale and bounds, measured with 10^5 messages.
     rows : int
         Steps of a block that is answered, and written, at once.
-    step_cells : int
-        Cost of a plan's step without compiled code in addition to its loops, in cells: about 15 microseconds.
     """
 
     kept_message_bytes: int = 1 << 26
     message_bytes: int = 400
     rows: int = 1024
-    step_cells: int = 3000
 
 
 Array = NDArray[Any]
@@ -427,7 +425,7 @@ def _joined(blocks: Sequence[StepMarginals]) -> StepMarginals:
 
 def _compiled(count: int, sweeps: int, cells: int, steps: int) -> bool:
     """Whether compiled loops pay; the overhead of a step without them counts too."""
-    return compiler_pays(count * sweeps * (cells + steps * DynamicPolicy.current().step_cells) // 2)
+    return compiler_pays(count * sweeps * (cells + steps * BOTH_WAYS_STEP_CELLS) // 2)
 
 
 def _log_of(template: SliceTemplate, past: Array, states: Array) -> float:

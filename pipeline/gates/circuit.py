@@ -21,9 +21,6 @@ class CircuitPolicy(Policy):
 
     Parameters
     ----------
-    wide_cells : int
-        Clauses of more cells become chains of small functions: a table has a row for each cell that is possible, and a
-        clause of k literals has all of its cells but one.
     first_turn_seconds : float
         Nominal seconds of the first turn of buckets, and of the search behind it; then twice as many.
     batch_bytes : int
@@ -38,7 +35,6 @@ class CircuitPolicy(Policy):
         Sets of states in the boxes of a function's zeros: 256 MB of references.
     """
 
-    wide_cells: int = 1 << 12
     first_turn_seconds: float = 0.25
     batch_bytes: int = 1 << 26
     stored_edges: int = 1 << 20

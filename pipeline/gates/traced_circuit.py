@@ -10,14 +10,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import BudgetError, InternalError, format_bytes
 from ..machine.resources import Resources
-from ..queries.formula import Formula, UnfitError, formula_of, formula_orders, has_mixed_tables
+from ..queries.formula import SEARCHED_PER_SECOND, Formula, UnfitError, formula_of, formula_orders, has_mixed_tables
 from .circuit import CircuitGraph, CircuitPolicy, pieces, ranges
 from .circuit_leaves import CircuitMaker, NodeTable, is_constraint
 from .gate_store import EDGE_BYTES, GATE_BYTES, NOTHING, STORED_GATE_BYTES, GateStore, StoredGates, stored_bytes
@@ -25,9 +25,6 @@ from .gate_store import EDGE_BYTES, GATE_BYTES, NOTHING, STORED_GATE_BYTES, Gate
 if TYPE_CHECKING:
     from ...tasks.counting.count import Count, Counted
     from ...tasks.counting.loops import SearchTrace
-
-# Uses of literals that a search visits in a nominal second, as in sums by search.
-_SEARCHED_PER_SECOND: Final = 2.0**23 / 0.3
 
 Array = NDArray[Any]
 # Bytes of a trace node while its gates go to disk: its number, its depth, and its place in their order.
@@ -138,7 +135,7 @@ class TracedCircuit(CircuitMaker):
         """
         from ...tasks.counting.count import CountNoRoomError
 
-        most = seconds * _SEARCHED_PER_SECOND
+        most = seconds * SEARCHED_PER_SECOND
         try:
             self._count.limit(self._allowed_bytes)
             while (found := self._count.run(min(most, self._count.work + self._checked_work))) is None:
@@ -153,7 +150,7 @@ class TracedCircuit(CircuitMaker):
     @property
     def _checked_work(self) -> float:
         """Work of the search between two checks of the circuit's size."""
-        return _SEARCHED_PER_SECOND / 4
+        return SEARCHED_PER_SECOND / 4
 
     @property
     def needed_bytes(self) -> int:

@@ -17,12 +17,11 @@ from typing import Any, Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from ...tasks.compiler.working_time import LOOK_SECONDS
 from ..orders.depth_first import bucket_parents
 from .joins import BucketPolicy
 from .mixed_bound import MiniNode, MixedBound
 
-# CPU seconds between two checks of the time limit.
-_SEARCH_SECONDS: Final = 0.02
 # Maximum number of cached exact sums. With 350 variables they take 50 MB.
 _KNOWN_SUMS: Final = 1 << 15
 
@@ -129,7 +128,7 @@ class LossSearch:
                 continue
             if code == CROWDED:
                 self._grow()
-            elif time.process_time() - start < _SEARCH_SECONDS:
+            elif time.process_time() - start < LOOK_SECONDS:
                 self._pace *= 2
         if code != FINISHED:
             explore(self._tree, self._memory, state, 0, eager, told, True)

@@ -16,8 +16,9 @@ from ...tasks.steps.light_dataclass import dataclass
 from ..errors import MOST_NAMED, ModelError, shorten
 from .function import JOINT_CELLS, Function, joined, runs
 
-# Rows are added by number where their numbers reach at most this many times the rows, and sorted elsewhere.
-_NUMBERED_ROWS_RATIO: Final = 8
+# Rows are told apart by a table of their numbers where these reach at most this many times the rows, and sorted
+# elsewhere.
+NUMBERED_ROWS_RATIO: Final = 8
 
 # Rows sum to 1 within a millionth, as floats add it up.
 EVEN = 1e-6 + 1e-12
@@ -256,7 +257,7 @@ def _configurations(function: Function, axis: int, shape: Sequence[int]) -> tupl
     assert function.rows is not None
     others, sizes = np.delete(function.rows, axis, axis=1), np.delete(shape, axis).tolist()
     cells = math.prod(sizes)
-    if cells <= _NUMBERED_ROWS_RATIO * len(others):
+    if cells <= NUMBERED_ROWS_RATIO * len(others):
         numbers = np.zeros(len(others), np.intp)
         for column, size in zip(others.T, sizes, strict=True):
             numbers = numbers * size + column

@@ -17,6 +17,7 @@ from typing import Final
 
 from ...tasks.steps.light_dataclass import dataclass
 from ...tasks.steps.policy import Policy
+from ..trees.costs import Rates
 
 # Number of cached trees, because the cheapest tree may need too much memory.
 KEPT_TREES: Final = 8
@@ -24,6 +25,8 @@ KEPT_TREES: Final = 8
 # but little in comparison with their loops. With a higher price, merged steps would sweep several times the cells to
 # save steps.
 BOTH_WAYS_STEP_SECONDS: Final = 5e-6
+#: The same in cells of a nominal core.
+BOTH_WAYS_STEP_CELLS: Final = int(BOTH_WAYS_STEP_SECONDS * Rates().cells_per_second)
 
 
 @dataclass(frozen=True)

@@ -25,10 +25,6 @@ if TYPE_CHECKING:
     from .subtree_dp import Binary
 
 
-# Merges into a step of more inputs than this are priced once for children that look alike.
-_MANY_INPUTS = 64
-
-
 @dataclass(frozen=True)
 class FunctionGroups:
     """Input functions in groups; the first function of a group represents it, because it includes the scopes of the
@@ -199,9 +195,9 @@ def merge_steps(tree: Tree, sizer: Sizer, rates: Rates, itemsize: int) -> Tree:
             apart, union = price[j] + price[c - first], joined[j] | joined[c - first]
             if least_seconds(sizer.cells(union), rates) >= apart:
                 continue
-            # Pricing a merge reads all inputs of the step. For many similar children, one refusal is enough.
+            # Pricing a merge reads all inputs of the step. For similar children, one refusal is enough.
             alike = price[c - first], sizer.cells(union), len(kids[c - first])
-            if len(kids[j]) > _MANY_INPUTS and alike in refused:
+            if alike in refused:
                 continue
             rest = [i for i in kids[j] if i != c] + kids[c - first]
             together = seconds(rest, first + j)

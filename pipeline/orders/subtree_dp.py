@@ -26,10 +26,8 @@ _ONE = np.uint64(1)
 _HUGE_LOG = 900.0
 _SHORT, _LONG, _DEPTH = min(LEAST[:2]), max(LEAST[:2]), LEAST[2]
 
-#: Ways to grow a subtree from its top.
-BREADTH, LARGEST, RANDOM = range(3)
-#: Asks to price a tree.
-PRICE = 3
+#: Ways to grow a subtree from its top; the last one only prices a tree.
+BREADTH, LARGEST, RANDOM, PRICE = range(4)
 
 
 class Binary(NamedTuple):

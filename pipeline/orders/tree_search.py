@@ -38,12 +38,9 @@ _HOPELESS_SECONDS: Final = 0.5
 # Fractions of a round for trying orders and for refining each start, and the number of starts.
 _ORDER_SHARE: Final = 0.35
 _START_SHARE: Final = 0.1
-# Making the forest of an order, and the tree of a forest and its price, for each variable or group of functions:
-# measured 10 to 27 and 23 to 100 microseconds on six networks.
-_FOREST_SECONDS: Final = 2e-5
-_TREE_SECONDS: Final = 5e-5
-# Of a round for forests and trees: of large networks fewer orders are refined.
-_FORESTS_SHARE: Final = 0.6
+# Making the forest of an order, its tree and the tree's price, for each variable or group of functions: measured 33 to
+# 127 microseconds on six networks.
+_TREE_SECONDS: Final = 7e-5
 # A search that takes this many times its nominal time is stopped by the clock.
 _EMERGENCY: Final = 4.0
 # While the search is not compiled, the first tree is used without a search if none of its tables has more cells. More
@@ -246,7 +243,7 @@ class _SearchState:
     @property
     def forests_pay(self) -> bool:
         """Whether one forest and its tree are built in less time than the best tree's run, or a short run."""
-        seconds = (_FOREST_SECONDS + _TREE_SECONDS) * len(self.dims)
+        seconds = _TREE_SECONDS * len(self.dims)
         return seconds <= max(self.run_seconds, self.asked.least, SMALL_SECONDS)
 
     def consider(self, order: tuple[int, ...]) -> None:
@@ -305,7 +302,6 @@ class _SearchState:
             self._work(starts[0], (1 - share - _START_SHARE * len(fresh)) * effort)
             for rearranger in starts[:2]:
                 if rearranger.changed:
-                    self.spent += _TREE_SECONDS * self._size
                     self._keep_forest(rearranger.forest())
 
     def _starts(self, effort: float) -> int:
@@ -313,8 +309,8 @@ class _SearchState:
         policy = OrderPolicy.current()
         if self.kind != "refined":
             return policy.starts
-        each = (_FOREST_SECONDS + _TREE_SECONDS) * self._size
-        return max(1, min(policy.starts, int(_FORESTS_SHARE * effort / each)))
+        each = _TREE_SECONDS * self._size
+        return max(1, min(policy.starts, int((1 - _ORDER_SHARE) * effort / each)))
 
     @cached_property
     def _size(self) -> int:
@@ -329,7 +325,7 @@ class _SearchState:
         self._keep_forest(rearranger.forest())
 
     def _rearranger(self, forest: Forest) -> Rearranger:
-        self.spent += _FOREST_SECONDS * self._size
+        self.spent += _TREE_SECONDS * self._size
         self.seed += 1000
         return Rearranger(forest, self.dims, self.rates, self.itemsize, self.seed)
 

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from .task_graph import GraphSection, TaskGraph
 
 
-# Below this, one thread is done with a propagation before others have started.
-_THREADED_SECONDS = 0.02
+# A shorter sweep or propagation is done by one thread before others have started.
+THREADED_SECONDS = 0.02
 
 
 @public
@@ -145,7 +145,7 @@ class Plan(ShortDir, PlannedSteps):
     @property
     def kept_threads(self) -> int:
         """Threads of a propagation that keeps its tables: one is done with a short one before others have started."""
-        return self.threads if self.seconds > _THREADED_SECONDS else 1
+        return self.threads if self.seconds > THREADED_SECONDS else 1
 
     @property
     def kept_bytes(self) -> int:

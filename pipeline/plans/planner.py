@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import field, replace
-from typing import Final
 
 from ...tasks.steps.caches import REMEMBERED
 from ...tasks.steps.light_dataclass import dataclass
 from ...tasks.steps.lowering import SMALL_CELLS
 from ..errors import BudgetError, format_bytes, format_count
-from ..orders.effort import OUTLINE_SECONDS, TABLE_SECONDS, PlanningBudget
+from ..orders.effort import LEAST_SEARCH, OUTLINE_SECONDS, TABLE_SECONDS, PlanningBudget
 from ..orders.forests import Starts
 from ..orders.last_variables import trees_with_last
 from ..orders.tree_search import HOPELESS_SECONDS, LONGEST_PLANNING, Check, TreeSearch
@@ -22,12 +21,8 @@ from ..trees.rewrites import with_joined_inputs, with_last_steps
 from ..trees.tree import Sizer, Tree
 from .lower_bounds import Outline, least_bytes
 from .plan import PRICED, Plan
-from .problem import FURTHER_SEARCH_SECONDS, UNLIMITED_BYTES, PlanOptions, Problem, sliced_dims
+from .problem import UNLIMITED_BYTES, PlanOptions, Problem, sliced_dims
 from .tree_planner import TreePlanner, forget_trees
-
-# Nominal seconds of a search for a tree whose messages fit memory, where a propagation takes less than the latter
-# and was not searched for before: of seven, twice as long found the same for six, and 11% less for 20 ms.
-_SEARCHED_SECONDS: Final = 1.0
 
 # The last few plans: a plan is a function of sizes, which other states of the same variables seldom change.
 #
@@ -209,8 +204,8 @@ class Planner(TreePlanner):
         from ..orders.two_way_search import cheapest_both_ways
 
         options, effort = self.options, self.effort
-        seconds = min(FURTHER_SEARCH_SECONDS, effort.left(found.seconds) / 2)
-        if options.children is None and options.tree == "refined" and seconds > 0 and found.seconds < _SEARCHED_SECONDS:
+        seconds = min(LEAST_SEARCH, effort.left(found.seconds) / 2)
+        if options.children is None and options.tree == "refined" and seconds > 0:
             searched = replace(self.search, seconds=seconds).trees(effort)[0]
             tree = cheapest_both_ways((searched,), self.rates, self.problem.itemsize)
             plan = self.within(tree) or self.outline(tree)

@@ -13,9 +13,6 @@ from ..models.query import TreeKind
 from ..orders.tried_orders import OrderName
 from ..trees.tree import Target
 
-# Nominal seconds of a search for a tree whose messages fit memory, where a propagation takes less than the latter
-# and was not searched for before: of seven, twice as long found the same for six, and 11% less for 20 ms.
-FURTHER_SEARCH_SECONDS: Final = 0.05
 # Loading a device's libraries and kernels in this process, in seconds.
 DEVICE_LOADING_SECONDS: Final = 1.0
 

@@ -22,7 +22,7 @@ tree is cut at some tables, and each part is swept a second time.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import accumulate
@@ -36,11 +36,6 @@ from .plan import Plan
 from .problem import Problem, sliced_dims
 from .two_way_steps import StepBuilder, TargetReading, choose_readings
 
-# Parts are halved so often at most.
-_HALVINGS = 12
-# The search ends after this many cuts that need more memory than earlier cuts.
-_WORSE = 2
-
 
 def cuts_for_decoding(tree: Tree, steps: Sequence[Step], sizing: Sizing, available: int) -> tuple[frozenset[int], int]:
     """Where to drop messages, and the peak of messages and workspace that follows.
@@ -52,19 +47,26 @@ def cuts_for_decoding(tree: Tree, steps: Sequence[Step], sizing: Sizing, availab
     made = _made_bytes(tree, order, sizing.itemsize)
     everything = sweep_peak(steps, sizing, order, made_bytes=made)
     best: tuple[frozenset[int], int] = (frozenset(), everything)
-    limit = everything / 2
-    tried: set[frozenset[int]] = set()
-    worse = 0
-    while best[1] > available and worse < _WORSE and limit > everything / 4096:
-        cuts = partition(tree, order, made.__getitem__, limit)
-        if cuts not in tried:
-            tried.add(cuts)
-            peak = recomputing_peak(tree, steps, sizing, cuts, best[1])
-            # ever smaller parts need less, until the tables at their cuts do
-            worse = worse + 1 if peak > best[1] else 0
-            best = min(best, (cuts, peak), key=lambda choice: choice[1])
-        limit /= 2
+    for cuts in _halved_parts(tree, order, made, everything):
+        if best[1] <= available:
+            break
+        best = min(best, (cuts, recomputing_peak(tree, steps, sizing, cuts, best[1])), key=lambda choice: choice[1])
     return best
+
+
+def _halved_parts(
+    tree: Tree, order: Sequence[int], size: Mapping[int, int] | Sequence[int], everything: int
+) -> Iterator[frozenset[int]]:
+    """Yield cuts into parts with half of all bytes, a quarter, and so on, down to the largest table.
+
+    Smaller parts need less memory, until the tables at their cuts need more.
+    """
+    limit, least, found = everything / 2, max([size[node] for node in order], default=inf), frozenset[int]()
+    while limit >= least:
+        before, found = found, partition(tree, order, size.__getitem__, limit)
+        limit /= 2
+        if found != before:
+            yield found
 
 
 def _made_bytes(tree: Tree, nodes: Iterable[int], itemsize: int, fixed: int = 0) -> dict[int, int]:
@@ -147,20 +149,9 @@ class BothWaysBytes:
     @cached_property
     def _halved(self) -> tuple[tuple[frozenset[int], int], ...]:
         """Cuts into parts with half of all message bytes, a quarter, and so on, with a lower limit of their memory."""
-        size = self._bytes
-        limit = sum([size[node] for node in self._order]) / 2
-        found: dict[frozenset[int], int] = {}
-        for _ in range(_HALVINGS):
-            cuts = partition(self._tree, self._order, size.__getitem__, limit)
-            limit /= 2
-            if not cuts or cuts in found:
-                continue
-            # ever smaller parts need less, until the tables at their cuts do
-            least = [*found.values()]
-            if len(least) > _WORSE and min(least[-_WORSE:]) > min(least):
-                break
-            found[cuts] = self.least(cuts)
-        return tuple(found.items())
+        everything = sum([self._bytes[node] for node in self._order])
+        halved = _halved_parts(self._tree, self._order, self._bytes, everything)
+        return tuple([(cuts, self.least(cuts)) for cuts in halved])
 
     def least(self, cuts: Collection[int] = ()) -> int:
         """Return the bytes of the messages that are there together at least, with some internal nodes cut off."""

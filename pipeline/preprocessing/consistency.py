@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...tasks.steps.light_dataclass import dataclass
-from ..models.function import Function, highest_costs, occurring_states
+from ..models.function import FEW, Function, highest_costs, occurring_states
 from ..models.model import Model
 from .preprocessing_policy import PreprocessingPolicy
 from .semijoins import Possible, Semijoins, rows_within
@@ -156,7 +156,7 @@ def _supporting(possible: Mapping[int, Possible]) -> frozenset[int]:
 
 def _not_all_allowed(model: Model, functions: Sequence[int]) -> Sequence[int]:
     """Return those functions of costs that may exclude something; all others too."""
-    if model.kind != "cost" or len(functions) < PreprocessingPolicy.current().few_functions:
+    if model.kind != "cost" or len(functions) < FEW:
         return functions
     highest = highest_costs([model.functions[f] for f in functions])
     return [f for f, high in zip(functions, highest, strict=True) if high >= model.limits[f]]

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...tasks.steps.light_dataclass import dataclass
-from ..models.function import Function, joined, runs
+from ..models.function import FEW, Function, joined, runs
 from ..models.model import Model
 from .leaf_rows import ListedCells
 from .preprocess import Leaf, Network
@@ -117,7 +117,7 @@ def groups(network: Network, axes: Mapping[int, tuple[int, ...]]) -> Iterator[Le
     """
     policy = PreprocessingPolicy.current()
     known = network.leaves
-    if len(axes) < policy.few_functions:
+    if len(axes) < FEW:
         yield from (LeafGroup.alone(known[node], own, node) for node, own in axes.items())
         return
     nodes, wanted = [*axes], [*axes.values()]

@@ -23,14 +23,11 @@ from numpy.typing import NDArray
 from ...tasks.rows.keys import Keys
 from ...tasks.steps.caches import REMEMBERED
 from ...tasks.steps.light_dataclass import dataclass
+from ..errors import NOISE_DIGITS
 from ..models.model import Function, Model
 from ..models.query import Query as Query
 from .consistency import NOTHING, Pruned, excluding, fixpoint
 from .semijoins import Possible
-
-# How far a row of a conditional distribution may be from 1 for its child to count as summed out: a decimal
-# row that is normalised in the file is within a few ulps, a file that rounds its rows is not.
-_NORMALISED = 1e-12
 
 
 @dataclass(frozen=True)
@@ -337,13 +334,17 @@ def _relevant(model: Model, query: Query, needed: Collection[int]) -> tuple[list
 
 
 def _is_normalised(function: Function, dims: Sequence[int]) -> bool:
+    """Whether all rows of a conditional distribution sum to 1.
+
+    A decimal row that is normalised in the file is within a few ulps; a file that rounds its rows is not.
+    """
     assert function.child is not None
     child = function.scope.index(function.child)
     if function.rows is None:
         sums = np.asarray(function.values, dtype=np.float64).sum(axis=child)
     else:
         sums = _row_sums(function, child, [dims[v] for v in function.scope])
-    return bool(np.all(np.abs(sums - 1.0) <= _NORMALISED))
+    return bool(np.all(np.abs(sums - 1.0) <= 10.0**-NOISE_DIGITS))
 
 
 def _row_sums(function: Function, child: int, shape: Sequence[int]) -> NDArray[np.float64]:

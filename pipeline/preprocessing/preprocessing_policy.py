@@ -12,10 +12,6 @@ class PreprocessingPolicy(Policy):
 
     Parameters
     ----------
-    few_functions : int
-        Below this number, cost functions are examined one by one and leaf tables are built one by one, which is faster.
-        From this number on, the highest costs are first computed together. Only functions that may forbid an entry are
-        then examined one by one.
     semijoin_passes, semijoin_entries : int
         Semijoins may visit each entry this many times on average, plus this number of additional entries.
     most_sharing_functions : int
@@ -24,11 +20,12 @@ class PreprocessingPolicy(Policy):
         The possible joint states of shared variables are stored as a dense table of at most this number of cells, and
         as rows otherwise.
     wide_cells : int
-        Maximum number of cells of a function that is stored as a dense array.
+        Maximum number of cells of a function that is stored as a dense array, or searched for its zeros.
     link_cells : int
         Maximum number of cells of a link (a small function of a chain), unless it reads only two variables.
     chained_cells : int
-        A function with more cells may be replaced by a chain of small functions.
+        A function with more cells may be replaced by a chain of small functions. In a circuit it is: a table has a row
+        for each possible cell, and a clause of k literals has all of its cells but one.
     group_cells : int
         Leaf tables are built together in groups. A group visits at most this number of cells; a table that visits more
         cells is built alone, in parts of this number of cells, at about 20 bytes per cell.
@@ -37,7 +34,6 @@ class PreprocessingPolicy(Policy):
         isolated variables, and its time and memory grow with the square of their number.
     """
 
-    few_functions: int = 16
     semijoin_passes: int = 16
     semijoin_entries: int = 1 << 16
     most_sharing_functions: int = 1 << 5

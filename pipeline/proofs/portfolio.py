@@ -25,7 +25,7 @@ from ..orders.tree_search import TreeSearch
 from ..trees.costs import tree_cost
 from .incumbent import Incumbent
 from .limits import Outcome, ProofLimits
-from .prover_policy import ProverPolicy
+from .prover_policy import LONG_TURN_SECONDS, SMALLER_RATIO, ProverPolicy
 from .prover_registry import Registered, provers_in_use
 from .team import LEAST_TURN_SECONDS, Pauses, Team, Turns
 
@@ -39,11 +39,8 @@ SMALL_CELLS: Final = 1 << 16
 # A tree is searched for networks whose cells are at most this many times the cells that are swept soon.
 _TREE_SAVING_RATIO: Final = 1 << 8
 # Networks with at most this many bucket cells are swept before or after the first short run, if the searched tree
-# promises a sweep no longer than a short run.
+# promises a sweep no longer than a long time slice.
 _EARLY_CELLS: Final = 2.0**36
-_EARLY_SWEEP_SECONDS: Final = 0.5
-# A tree is searched again once an order found quickly has at most this fraction of the cells.
-_SOUGHT_AGAIN_PART: Final = 0.25
 # A sweep of at most this many predicted seconds is planned as others are.
 _PLANNED_SWEEP_SECONDS: Final = 2.0
 # A sweep that is planned runs if its plan takes at most this many seconds.
@@ -75,12 +72,12 @@ class Opening:
             if self.known.is_over():
                 return
         # a sweep that is predicted to take longer than the first preparation comes after it
-        self._sweep_searched(_EARLY_CELLS, policy.glances[0][1] if self._glances else _EARLY_SWEEP_SECONDS)
+        self._sweep_searched(_EARLY_CELLS, policy.glances[0][1] if self._glances else LONG_TURN_SECONDS)
         for glance, (work, seconds) in enumerate(policy.glances):
             if self._glances:
                 bounds, cells = (self.known.lower, self.known.upper), self.known.small.cells
                 self.preparing.prepare(work)
-                if not glance and self.tree_seconds <= _EARLY_SWEEP_SECONDS:
+                if not glance and self.tree_seconds <= LONG_TURN_SECONDS:
                     self._sweep_early()
                 settled = self.known.small.cells <= SMALL_CELLS and not self.preparing.paid(*bounds, cells)
                 if (yield from self._cut_by_clusters()):
@@ -209,7 +206,7 @@ class Opening:
 
     def _sweep_early(self) -> None:
         """Sweep every cell if this takes less time than the next short run."""
-        self._sweep_searched(_EARLY_CELLS, _EARLY_SWEEP_SECONDS)
+        self._sweep_searched(_EARLY_CELLS, LONG_TURN_SECONDS)
 
     def _sweep_searched(self, most_cells: float, most_seconds: float) -> None:
         """Sweep every cell where a short search finds a tree with which that takes no more seconds.
@@ -222,7 +219,7 @@ class Opening:
         if smallest is None:
             return
         network, cells = smallest
-        if cells <= _SOUGHT_AGAIN_PART * self.sought_cells:
+        if SMALLER_RATIO * cells <= self.sought_cells:
             self.sought_cells = cells
             with known.timed("dense"):
                 sought = TreeSearch(

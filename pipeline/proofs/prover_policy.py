@@ -7,15 +7,18 @@ from typing import Final
 from ...tasks.steps.light_dataclass import dataclass
 from ...tasks.steps.policy import Policy
 
-# A smaller part of the gap, or of the cells, is not worth a longer turn, another preparation or another network.
+# A smaller part of the gap, or of the cells, is not worth another or a longer turn, another preparation or another
+# network.
 NOTABLE_SHARE: Final = 0.02
-# A prover begins anew in a network that has this many times fewer cells; otherwise it continues in the old network.
+# A prover begins anew in a network that has this many times fewer cells; otherwise it continues in the old network. A
+# tree for a sweep is searched again if its order has this many times fewer cells.
 SMALLER_RATIO: Final = 2
 # Local search, the messages of diagrams that serve every cut-off, and assignments that wait for the proof of their rank
 # take at most one part in this many of the memory.
 # A prover that holds more between two turns leaves too little to others.
 MEMORY_PART: Final = 4
-# CPU seconds of a time slice that is long enough to plan a sweep, or to improve a known assignment.
+# CPU seconds of a time slice that is long enough to plan a sweep, to sweep a network early, or to improve a known
+# assignment.
 LONG_TURN_SECONDS: Final = 0.5
 # Below this memory, freed pages are returned to the system, which takes milliseconds.
 SCARCE_BYTES: Final = 1 << 30
@@ -33,7 +36,7 @@ class ProverPolicy(Policy):
         Cells that the first preparations touch, and CPU seconds of the short search after each: easy networks
         need no more.
     glance_most_cells : int
-        Networks of more cells are not laid out for a short search.
+        Networks of more cells are not laid out for a short search, for Russian dolls or for the interpreter.
     first_preparation_work : int
         Cells that preparation touches before a tree is searched for the first early sweep, where there is a cut-off:
         that sweep of c432 took 0.12 CPU-s, and preparation proves it in 0.02. 50-18-5 and pedigree9, without a cut-off,
@@ -48,18 +51,14 @@ class ProverPolicy(Policy):
     cluster_gap_share : float
         Clusters that closed less than this part of the gap are not enlarged, and their costs are of no use to
         others.
-    triangles_from_seconds : float
-        Triangles have their first turn in rounds of this many CPU seconds.
-    agreement_seconds : float
-        CPU seconds after which other parts may have their turn.
+    late_from_seconds : float
+        Triangles and subtrees have their first turn in rounds of this many CPU seconds.
     agreement_assignments : int
         Costs of assignments of the shared variables are found out where at most this many are left.
     cut_least_variables : int
         Networks of fewer variables are not cut.
     dolls_soft_share : float
         Functions that are no sums of costs of single values are at most this share of all.
-    look_seconds : float
-        CPU seconds of a search between two looks at the clock.
     diagram_quick_edges : int
         Where eliminations make more edges than this, the next one should cost not much more than the last.
     trail_least_bytes : int
@@ -80,12 +79,10 @@ class ProverPolicy(Policy):
     search_nodes: int = 1024
     cluster_cells: tuple[int, int] = (1 << 9, 1 << 12)
     cluster_gap_share: float = 0.25
-    triangles_from_seconds: float = 1.0
-    agreement_seconds: float = 0.05
+    late_from_seconds: float = 1.0
     agreement_assignments: int = 1 << 12
     cut_least_variables: int = 40
     dolls_soft_share: float = 0.05
-    look_seconds: float = 0.03
     diagram_quick_edges: int = 300_000
     trail_least_bytes: int = 1 << 22
     device_least_rows: int = 1_000_000

@@ -14,8 +14,9 @@ from ..orders.depth_first import bucket_cells
 from .limits import Outcome, ProofLimits
 from .portfolio import Portfolio
 
-# Seconds between two reports of a remote prover about its bound alone; assignments are reported at once.
-_REMOTE_REPORT_SECONDS: Final = 0.25
+# Seconds between two reports of a remote prover about its bound alone, and between two readings of its reports.
+# Assignments are reported immediately.
+REPORT_SECONDS: Final = 0.25
 # Number of variables with the most functions that are compared when the next variable to fix is chosen.
 _SUBPROBLEM_CANDIDATES: Final = 12
 
@@ -106,7 +107,7 @@ class Helper:
 
     def _on_bounds(self, lower: int, total: int | None) -> None:
         now, best = time.monotonic(), self.portfolio.incumbent.best
-        if total != self._reported or now - self._reported_at >= _REMOTE_REPORT_SECONDS:
+        if total != self._reported or now - self._reported_at >= REPORT_SECONDS:
             states = None if total == self._reported or best is None else [int(a) for a in best]
             self._reported, self._reported_at = total, now
             self.channel.report(lower, states)

@@ -147,8 +147,6 @@ class Turns:
         return Turn(seconds) if seconds > 0.0 else None
 
 
-# Another preparation pays if the last one closed this part of the gap, or removed this part of the cells.
-_PREPARATION_SHARE: Final = 0.05
 # Cells that preparing again touches for each CPU second spent so far, about a tenth of a second.
 _PREPARATION_CELLS_PER_SECOND: Final = 50_000_000
 # An order is searched for this share of the time spent.
@@ -224,7 +222,7 @@ class Preparing:
     def paid(self, lower: int, upper: int | None, cells: int) -> bool:
         """Whether a preparation closed or removed enough for another, with more work, to be of use."""
         removed = 1 - self.incumbent.small.cells / max(cells, 1)
-        return upper is None or self.incumbent.closed_since(lower, upper) + removed >= _PREPARATION_SHARE
+        return upper is None or self.incumbent.closed_since(lower, upper) + removed >= NOTABLE_SHARE
 
     def prepare_again(self, before: int | None) -> None:
         """Use a better assignment, where the cut-off was ``before``, to remove more."""

@@ -21,11 +21,13 @@ from numpy.typing import NDArray
 from ...tasks.boxes.codecs import Codec, PlainCodec
 from ...tasks.gpu.arrays import on_host
 from ...tasks.steps.light_dataclass import dataclass
+from ...tasks.steps.lowering import SMALL_CELLS
 from ...tasks.steps.number_limits import LARGEST_INT32, ordered_sum
 from ...tasks.steps.semiring import SUM_PRODUCT, Semiring, mod_sum_product
 from ...tasks.sweeps.scaled import Scaled, SumProduct, measured_each
 from ...tasks.sweeps.sweep import Plain
 from ..errors import InternalError, ModelError
+from ..models.function import JOINT_CELLS
 from ..preprocessing.consistency import allowed
 from ..preprocessing.leaf_groups import Cells, LeafGroup, made_together
 from ..preprocessing.leaf_rows import ListedCells
@@ -38,9 +40,6 @@ from .formula import QueryPolicy
 if TYPE_CHECKING:
     from ..plans.message_program import DeviceLeaves
 
-# The costs in leaf tables of at most this many cells together are remembered.
-_REMEMBERED_CELLS: Final = 1 << 16
-
 Array = NDArray[Any]
 Levels = dict[Any, tuple[Array, Array]]
 
@@ -52,9 +51,6 @@ _SLACK = 1e-6
 # A network of at most 2 to this power assignments is counted by the logarithm of the first sum, because the rounding
 # error is far below half a unit.
 _LOG_EXACT_BITS: Final = 30
-# Maximum cells of a leaf table whose possible cells are counted to estimate the number of primes. For larger tables,
-# the functions count as independent, which is less precise.
-_JOINT_CELLS: Final = 1 << 12
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,7 +134,7 @@ class CountResidue(Defaults):
         if key in self.levels:
             return self.levels[key]
         levels, where = np.unique(cost_leaf(self.network, leaf, own), return_inverse=True)
-        if key is not None and where.size + sum(known.size for _, known in self.levels.values()) <= _REMEMBERED_CELLS:
+        if key is not None and where.size + sum(known.size for _, known in self.levels.values()) <= JOINT_CELLS:
             self.levels[key] = levels, where.astype(np.uint16)
         return levels, where
 
@@ -315,9 +311,12 @@ def _finite_costs(network: Network, leaf: Leaf) -> Iterator[NDArray[np.int64]]:
 
 
 def _possible_log(network: Network, leaf: Leaf) -> float:
-    """Return ln of the fraction of possible cells of a leaf; functions of large tables count as independent."""
+    """Return ln of the fraction of possible cells of a leaf.
+
+    The cells of a small table are counted. The functions of a large table count as independent, which is less precise.
+    """
     cells = math.prod([network.dims[v] for v in leaf.scope])
-    if len(leaf.functions) > 1 and cells <= _JOINT_CELLS:
+    if len(leaf.functions) > 1 and cells <= SMALL_CELLS:
         table = CountEstimate(network).leaf(leaf, leaf.scope)
         return math.log(max(int(np.count_nonzero(table.values)), 1) / cells)
     model, found = network.model, 0.0

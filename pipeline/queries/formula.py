@@ -25,6 +25,7 @@ from ..preprocessing.consistency import allowed
 from ..preprocessing.leaf_rows import ListedCells, is_listed, rows_left
 from ..preprocessing.leaf_tables import restricted
 from ..preprocessing.preprocess import Network
+from ..preprocessing.preprocessing_policy import PreprocessingPolicy
 
 
 @dataclass(frozen=True)
@@ -39,8 +40,6 @@ class QueryPolicy(Policy):
         Most literals of a formula.
     formula_variables : int
         Most variables of a formula.
-    formula_table_cells : int
-        Tables of more cells are not searched for their zeros.
     formula_cubes : int
         Most cubes that cover the zeros of a table: each takes some 50 microseconds.
     free_edges : int
@@ -53,7 +52,6 @@ class QueryPolicy(Policy):
     inspected_cells: int = 1 << 24
     formula_literals: int = 1 << 22
     formula_variables: int = 1 << 15
-    formula_table_cells: int = 1 << 20
     formula_cubes: int = 1 << 15
     free_edges: int = 1 << 18
     free_part: float = 0.25
@@ -68,6 +66,8 @@ Mask = NDArray[np.bool_]
 Cube = Sequence[int]
 """A state for each variable of a function, or -1 for all of them."""
 
+# Nominal speed of one core: uses of literals that a search looks at in a second, 5 and 10 * 10^7 of two counts.
+SEARCHED_PER_SECOND = 2.0**24 / 0.3
 # Smaller weights might underflow.
 LEAST_WEIGHT = 1e-150
 # Two orders take turns: one decided half by clauses and half by the tree, and one by the tree alone.
@@ -301,7 +301,7 @@ def _add(made: Formula, scope: Sequence[int], cover: _Cover) -> None:
 def _values(network: Network, f: int) -> tuple[tuple[int, ...], NDArray[Any]]:
     """Return a function on the states that are left."""
     scope = [network.local[v] for v in network.model.functions[f].scope if len(network.domains[v]) > 1]
-    if math.prod([network.dims[v] for v in scope]) > QueryPolicy.current().formula_table_cells:
+    if math.prod([network.dims[v] for v in scope]) > PreprocessingPolicy.current().wide_cells:
         raise UnfitError
     found, values = restricted(network, f)
     return found, np.ascontiguousarray(values)

@@ -16,6 +16,7 @@ from ..api.bound import bound
 from ..api.solve import load, plan, solve
 from ..compiled.compiled import Compiled, compile_model
 from ..errors import ModelError
+from ..machine.cpu import REPEATS
 from ..models.bayesian_networks import EVEN
 from ..models.dcop import Dcop
 from ..models.model import Model
@@ -24,7 +25,7 @@ from ..trees.layouts import JunctionTreeSizes
 from .papers import Instances, PaperRow, Way
 
 # Short calls are repeated for up to this many seconds, at most this often; the best one counts.
-_REPEAT_SECONDS, _REPEATS = 1.0, 5
+_REPEAT_SECONDS = 1.0
 # Widths are of orders that are searched for this many CPU seconds, and need no memory.
 _ORDER_SECONDS, _ANY_MEMORY = 0.5, "1000000TB"
 # Messages are measured for this many times half of the limit: several hundred steps are needed.
@@ -158,7 +159,7 @@ def _best(call: Callable[[], Any]) -> tuple[float, Any]:
     begin = start = perf_counter()
     found = call()
     best = perf_counter() - start
-    for _ in range(_REPEATS - 1):
+    for _ in range(REPEATS - 1):
         if perf_counter() - begin > _REPEAT_SECONDS:
             break
         start = perf_counter()

@@ -11,15 +11,13 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 from ..drawings.shown import first_lines, wrapped
-from ..errors import counted, public, shown_number
+from ..errors import MOST_NAMED, counted, public, shown_number
 from ..models.frames import Tabled
 from .proof import AskedOf, plain_number, plan_dict, shown_assignment
 
 if TYPE_CHECKING:
     from ..plans.plan import Plan
 
-#: Assignments of at most this many variables are repeated in full, each on about one line.
-WHOLE_VARIABLES = 8
 #: Assignments that ``repr`` and a notebook show.
 FIRST = 10
 
@@ -167,7 +165,7 @@ class BestAssignments(Iterator[RankedAssignment], Tabled):
     def lines(self) -> Iterator[str]:
         """Yield a line for each assignment that is still to come, after one with their number where it is known.
 
-        The first assignment is shown in full. Of more than :data:`WHOLE_VARIABLES` variables, a later assignment
+        The first assignment is shown in full. Of more than ``MOST_NAMED`` variables, a later assignment
         is shown by the variables that differ from the first.
         """
         yield from self._lines_of(self)
@@ -188,5 +186,5 @@ class BestAssignments(Iterator[RankedAssignment], Tabled):
 def _shown(assignment: Mapping[str, str | int], first: Mapping[str, str | int]) -> str:
     """Return an assignment on one line, or only the variables that differ from the first."""
     differing = {name: state for name, state in assignment.items() if state != first[name]}
-    whole = not differing or len(assignment) <= WHOLE_VARIABLES
+    whole = not differing or len(assignment) <= MOST_NAMED
     return shown_assignment(assignment) if whole else f"as the first except {shown_assignment(differing)}"

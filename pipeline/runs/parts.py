@@ -14,6 +14,7 @@ from typing import Any, Final, Generic, TypeVar
 from ...cluster.dask_pool import DaskPool
 from ...cluster.pool import Pool, TaskLabel
 from ...tasks.steps.light_dataclass import dataclass
+from ...tasks.steps.lowering import SMALL_CELLS
 from ...tasks.steps.step import Step
 from ...tasks.sweeps.program import Program, pick, run_part, run_step, together
 from ...tasks.sweeps.sweep import freed_tables
@@ -24,8 +25,6 @@ from .run import Run
 
 T = TypeVar("T")
 
-# Leaf tables up to here go with the steps that read them; a larger one is sent once, for all of these.
-_WITH_STEP_CELLS: Final = 1 << 12
 _COLLECT: Final = TaskLabel("collect")
 
 
@@ -165,7 +164,8 @@ def _submit_steps(run: Run[T], program: Program[T], made: dict[int, Any], kept: 
         for i in step.inputs:
             if i in made or i in sent:
                 continue
-            if prod(program.dims[v] for v in program.leaf_axes[i]) <= _WITH_STEP_CELLS:
+            # a small leaf table goes with the steps that read it; a larger one is sent once, for all of these
+            if prod(program.dims[v] for v in program.leaf_axes[i]) <= SMALL_CELLS:
                 with_it[i] = program.leaves[i]
             else:
                 sent[i] = batch.put(program.leaves[i], TaskLabel(f"load-function_{i}"))

@@ -43,8 +43,6 @@ from .run import Run, ignored
 _HELD_PART: Final = 4
 # Results of joins with at least this many rows are stored, and not computed again after a stop.
 _KEPT_JOIN_ROWS: Final = 1 << 21
-# A repaired box may take its first memory if this exceeds the remaining memory by at most 1 / this.
-_REPAIR_PART: Final = 16
 # Maximum bytes of an answer's tables that are stored in the ledger itself.
 _TOLD_BYTES: Final = 1 << 14
 
@@ -397,9 +395,6 @@ class RowTables(Generic[T]):
         }
         nbytes = self.room.nbytes - self.room.beside
         nbytes -= nbytes // _HELD_PART
-        lost = [receipt.value.get("nbytes", 0) for _, _, receipt in self.disk.open(step.node) if receipt is not None]
-        if lost and max(lost) - self.room.free <= self.room.nbytes // _REPAIR_PART:
-            nbytes = max(nbytes, *lost)  # boxes that fit before are not cut now
         how = self.steps_algebra, self.run.problem.semiring, self.run.plan.tree.dims, self.store
         return RowBoxes(step, *how, held, stored, self.disk.name(step.node), nbytes, self.run.device)
 

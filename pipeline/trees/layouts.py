@@ -17,14 +17,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ...tasks.steps.axes import RUN_CELLS as LONGEST_RUN
 from ...tasks.steps.light_dataclass import dataclass
+from ...tasks.steps.lowering import SMALL_CELLS
 from ...tasks.steps.products import pays
 from .tree import Sizer, Tree, sizer_of
 
 RUN_CELLS = 128
 """A run grows until it has this many cells: four vectors of int16, where loop overhead is negligible."""
-
-_SMALL_CELLS = 1024
-"""Steps on tables up to this size spend their time between the loops: they get no run."""
 
 _Run = frozenset[int]
 
@@ -95,7 +93,7 @@ class _Chooser:
 
     def choose(self, node: int, wanted: _Run) -> None:
         """Choose the run of a node whose largest child has one; its reader would like `wanted`."""
-        if self.cells[node] <= _SMALL_CELLS and all(self.cells[c] <= _SMALL_CELLS for c in self.children(node)):
+        if self.cells[node] <= SMALL_CELLS and all(self.cells[c] <= SMALL_CELLS for c in self.children(node)):
             self.runs[node] = frozenset()
             return
         reader = self.reader[node]

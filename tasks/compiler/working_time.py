@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+# CPU seconds of a compiled search between two looks at the clock.
+LOOK_SECONDS = 0.03
 # CPU seconds, and seconds of a clock.
 _compiling = [0.0, 0.0]
 # CPU seconds of other processes that worked for this one, in all and by thread.

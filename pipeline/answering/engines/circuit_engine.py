@@ -6,12 +6,11 @@ import math
 import time
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final
 
 import numpy as np
 
 from ....cluster.memory import peak_rss_bytes
-from ...gates.circuit import CircuitGraph
+from ...gates.circuit import CircuitGraph, CircuitPolicy
 from ...gates.evaluation import above, best, flows, log_leaves, log_values, state_flows, states_of, walk_down
 from ...gates.traced_circuit import TracedCircuit
 from ...models.cases import Cases
@@ -24,9 +23,6 @@ from .engine_options import Certainty, Estimate
 from .model_left import evaluated
 from .request import QueryRequest
 from .sum_engines import late_after, searching_price
-
-#: Nominal seconds after which a turn looks whether it is to end.
-_LOOK_SECONDS: Final = 0.25
 
 
 @dataclass
@@ -83,7 +79,7 @@ class CircuitEngine:
         late, end = late_after(seconds, stop), self.worked + seconds
         self.making.reserved_bytes = self.request.reserved_bytes
         while self.worked < end:
-            self.worked = min(end, self.worked + _LOOK_SECONDS)
+            self.worked = min(end, self.worked + CircuitPolicy.current().first_turn_seconds)
             found = self.making.run(self.worked)
             if found is not None:
                 return found

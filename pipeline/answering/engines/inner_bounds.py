@@ -32,6 +32,7 @@ from ...models.function import Function
 from ...models.model import Model
 from ...options import ProofOptions
 from ...orders.depth_first import depth_first_order
+from ...orders.effort import BOTH_WAYS_STEP_CELLS
 from ...preprocessing.leaf_tables import energy_leaves, in_scopes
 from ...preprocessing.preprocess import fixed_value
 from ...preprocessing.wide_tables import with_links
@@ -44,7 +45,7 @@ from .circuit_engine import MaximizedCircuit
 from .model_left import OuterFunctions, options_of_left, sum_observed
 from .outer_search import OuterSearch, outer_search
 from .request import QueryRequest
-from .strategy_policy import OuterPolicy
+from .strategy_policy import POLICY, OuterPolicy
 
 # An optimum of one round takes at most this part of the time that is left; the first one, of all variables,
 # takes that part. So does each look for better states, after each round.
@@ -99,8 +100,7 @@ class InnerBounds:
         self.names = frozenset([question.model.names[v] for v in self.outer.outer])
         self._uncompiled = ""
         self._cell_seconds, self._sums = 0.0, dict[tuple[int, bytes], float]()
-        policy, seconds = OuterPolicy.current(), self.request.effort.time
-        seconds = policy.seconds if seconds is None else seconds
+        seconds = POLICY.patience_seconds if self.request.effort.time is None else self.request.effort.time
         self._end = self.request.started + seconds
         self.until = self.request.started + _BOUNDING_SHARE * seconds
 
@@ -437,4 +437,4 @@ class InnerBounds:
 
 def _pass_cells(split: Partition) -> int:
     """Return the cost of a pass in cells, including the fixed cost of each mini-bucket."""
-    return split.cells + OuterPolicy.current().bucket_cells * (1 + sum(map(len, split.buckets)))
+    return split.cells + BOTH_WAYS_STEP_CELLS * (1 + sum(map(len, split.buckets)))

@@ -200,10 +200,6 @@ class OuterPolicy(Policy):
     circuit_share : float
         A search of clauses that decides outer variables first takes at most this part of the time that is left: of
         bw_p24_6 it takes 0.8 s, and bounds are open after a minute.
-    bucket_cells : int
-        Fixed cost of a mini-bucket in a pass, in cells of equal time.
-    seconds : float
-        All of it, where only a gap was given.
     most_step_cells : int
         A sum that sweeps more cells is no step of a search.
     swept_cells : int
@@ -212,8 +208,6 @@ class OuterPolicy(Policy):
 
     bits: tuple[int, ...] = tuple(range(12, 40, 2))
     circuit_share: float = 0.125
-    bucket_cells: int = 2000
-    seconds: float = 60.0
     most_step_cells: int = 1 << 24
     swept_cells: int = 1 << 28
 

@@ -19,7 +19,7 @@ from ....tasks.compiler.outside_process import folder_of
 from ....tasks.counting.ganak import GanakError, GanakProcess
 from ....tasks.steps.light_dataclass import dataclass
 from ...errors import BudgetError, InternalError
-from ...queries.formula import Formula
+from ...queries.formula import SEARCHED_PER_SECOND, Formula
 from ..question import spare_bytes
 from ..running import Answer
 from ..sums import DiagramSum, SearchedSum
@@ -27,9 +27,8 @@ from .engine import Stop, TurnEnded
 from .engine_options import GANAK, Certainty, EnginePrice, Estimate
 from .request import QueryRequest
 
-#: Nominal speeds of one core: uses of literals that a search looks at, 5 and 10 * 10^7 of two counts, and edges of
-#: diagrams, in a second.
-_WORK_PER_SECOND, _EDGES_PER_SECOND = 2.0**24 / 0.3, 2.0**21 / 0.2
+#: Nominal speed of one core: edges of diagrams in a second.
+_EDGES_PER_SECOND = 2.0**21 / 0.2
 # Sums are scaled so that their upper bound is this power of two: floats hold what is 2^2000 times smaller.
 _HIGHEST_BIT: Final = 1000
 # A sum below this power of two may have lost digits in the last conversion to a float.
@@ -115,7 +114,7 @@ class SearchEngine(_SumEngine):
             return self._forced()
         self.search.reserved_bytes = self.request.reserved_bytes
         try:
-            found = self.search.run(_WORK_PER_SECOND * seconds, late_after(seconds, stop))
+            found = self.search.run(SEARCHED_PER_SECOND * seconds, late_after(seconds, stop))
         except CountNoRoomError:
             return TurnEnded("it does not fit memory", hopeless=True)
         return TurnEnded("its work was done") if found is None else found

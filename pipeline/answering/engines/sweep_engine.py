@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property, lru_cache
@@ -36,9 +37,6 @@ from ..running import Answer, in_run_folder, in_temporary_folder, planned_in, wr
 from .engine import Stop, TurnEnded
 from .engine_options import Certainty, Device, EnginePrice, Estimate
 from .request import QueryRequest
-
-# A float holds two to this power.
-_MOST_BITS = 1000
 
 
 class _EndedError(Exception):
@@ -86,7 +84,7 @@ class SweepEngine:
     def _least_cells(self) -> float:
         """Return the cells that the largest step of any sweep has at least."""
         network = self.request.network
-        return math.ldexp(1.0, min(least_width(len(network.dims), network.scopes) + 1, _MOST_BITS))
+        return math.ldexp(1.0, min(least_width(len(network.dims), network.scopes) + 1, sys.float_info.max_exp - 1))
 
     @cached_property
     def _first_cells(self) -> float:

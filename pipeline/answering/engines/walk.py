@@ -27,8 +27,6 @@ from .turn_account import Move, TurnAccount
 _LOG = logging.getLogger(__name__)
 #: Part of this machine's memory for a sweep on a device while the host's engines run beside it.
 _SHARED_PART = 0.5
-#: Cores with which two engines have their turns at once.
-_CORES = 2
 
 
 def walk(strategy: Strategy, engines: Mapping[str, Engine], request: QueryRequest) -> Answer:
@@ -106,7 +104,7 @@ class _Walk:
 
     def _beside(self, account: TurnAccount, move: Move) -> Move | None:
         """Return the turn that another core of this machine takes meanwhile."""
-        if self.racer is not None or move.kind != "turn" or self.request.resources.threads < _CORES:
+        if self.racer is not None or move.kind != "turn" or self.request.resources.threads == 1:
             return None
         other = account.beside(move)
         return None if other is None or {move.engine, other.engine} & self.alone else other

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from ....tasks.compiler.compile_beside import Interpreter
 from ....tasks.compiler.compile_limits import is_limited
+from ....tasks.compiler.working_time import LOOK_SECONDS
 from ....tasks.networks.flat import offsets
 from ....tasks.search.state import least_costs
 from ....tasks.steps.number_limits import ordered_sum
@@ -22,9 +23,6 @@ from ..limits import Outcome
 from ..prover import SearchProver
 from ..prover_policy import ProverPolicy
 
-# Networks of at most this many cells are searched in the interpreter until the search is compiled. The first
-# propagation cannot be interrupted, and takes longer the more cells there are.
-_INTERPRETED_CELLS: Final = 1 << 20
 # If costs are fine-grained, moves of a smaller fraction of the open gap are not propagated.
 _TINY_MOVE_SHARE: Final = 1e-7
 # The part of the tree that was explored is noted once the search took this many times as long as at the last note.
@@ -223,7 +221,7 @@ class Search:
             self._root, self._pace = root_of(self._state), 1
             return code
         self.seconds += taken
-        if taken > policy.look_seconds:
+        if taken > LOOK_SECONDS:
             self._pace = max(1, self._pace // 2)
         elif code == PAUSED:
             self._pace = min(2 * self._pace, policy.search_nodes)
@@ -293,7 +291,8 @@ class Search:
         from ....tasks.search import branch_and_bound as loops
 
         loop = getattr(loops, name)
-        if not is_limited() or self.network.cells > _INTERPRETED_CELLS:
+        # the first propagation cannot be interrupted, and takes longer the more cells there are
+        if not is_limited() or self.network.cells > ProverPolicy.current().glance_most_cells:
             return loop(*arguments)
         return INTERPRETER.call(loop, *arguments)
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from ...cost_networks.cost_network import CostNetwork, CostNetworkPolicy, States, problem_of, tables_of
+from ...cost_networks.cost_network import CostNetwork, States, problem_of, sweeps_at_a_time, tables_of
 from ...cost_networks.reparametrisation import DESCENTS
 from ..limits import Outcome
 from ..prover import SearchProver
@@ -407,7 +407,7 @@ class _Sweeps:
         self.constant = self.before = self.start = constant + take_out(self.flat)
         self.chunks = 0
         self.work = 2 * int((np.diff(self.flat.cells)[self.separators.table]).sum())
-        self.count = CostNetworkPolicy.current().sweeps_at_a_time(self.work)
+        self.count = sweeps_at_a_time(self.work)
 
     @property
     def nbytes(self) -> int:

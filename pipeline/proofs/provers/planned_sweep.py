@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Final
 
+from ...trees.costs import Rates
 from ..incumbent import Incumbent
 from ..limits import Outcome, PlannedElimination
 from ..prover import Prover
@@ -13,8 +14,6 @@ from ..prover_policy import LONG_TURN_SECONDS
 
 # Plans take up to this many times less time than the buckets of an order.
 _PLANNED_SAVING_RATIO: Final = 30.0
-# Seconds that buckets take for a cell.
-_BUCKET_CELL_SECONDS: Final = 1e-9
 
 
 class DenseProver(Prover):
@@ -42,7 +41,7 @@ class DenseProver(Prover):
     def _is_too_large(self) -> bool:
         """Whether no plan can be expected to take as little as was spent."""
         known = self.incumbent
-        return _BUCKET_CELL_SECONDS * known.cells(known.order) > _PLANNED_SAVING_RATIO * known.spent
+        return known.cells(known.order) > _PLANNED_SAVING_RATIO * Rates().cells_per_second * known.spent
 
     def forget(self) -> None:
         """Plan anew."""

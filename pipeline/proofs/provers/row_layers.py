@@ -53,8 +53,6 @@ _STORED_BOUNDS_BITS: Final = (
 )
 # Seconds that NumPy takes for a cell of a join.
 _JOIN_CELL_SECONDS: Final = 5e-9
-# Cells that are touched to remove what a new incumbent excludes.
-_FIXING_CELLS: Final = 30_000_000
 
 
 class LayerRound(NamedTuple):
@@ -392,7 +390,7 @@ class RowSearch:
 
     def fix(self) -> None:
         """Remove what cannot be in a better assignment."""
-        prepared = prepare(self.network, self.upper, work=_FIXING_CELLS, stop=self._stop)
+        prepared = prepare(self.network, self.upper, work=ProverPolicy.current().glances[0][0], stop=self._stop)
         self._found_better(prepared.total, prepared.states)
         if self.upper is None:
             self.lower = max(self.lower, prepared.lower)

@@ -10,13 +10,12 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from ....tasks.compiler.working_time import LOOK_SECONDS
 from ...cost_networks.cost_network import CostNetwork, CostTable, States
 from ..limits import OnBounds, Outcome
 from ..prover import SearchProver
 from ..prover_policy import ProverPolicy
 
-# Russian dolls do not look at networks of more cells.
-_DOLLS_MOST_CELLS: Final = 1 << 20
 # Russian dolls are too hard if none is solved in this many CPU seconds.
 _DOLL_SECONDS: Final = 1.0
 
@@ -42,7 +41,7 @@ def separated(network: CostNetwork) -> tuple[list[Costs], list[CostTable], int] 
     policy = ProverPolicy.current()
     from ....tasks.search.russian_dolls import separate
 
-    if network.cells > _DOLLS_MOST_CELLS:
+    if network.cells > policy.glance_most_cells:
         return None
     unary, tables, soft, most = [np.zeros(d) for d in network.dims], [], 0, 0.0
     n_tables = sum(len(scope) > 1 for scope in network.scopes)
@@ -307,7 +306,7 @@ class RussianDolls:
         start = time.process_time()
         finished = explore(self._state, self._pace)
         taken = time.process_time() - start
-        if taken > ProverPolicy.current().look_seconds:
+        if taken > LOOK_SECONDS:
             self._pace = max(1, self._pace // 2)
         elif not (finished or self._met):
             self._pace *= 2

@@ -12,6 +12,7 @@ from typing import Final, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from ....tasks.compiler.working_time import LOOK_SECONDS
 from ...cost_networks.cost_network import CostNetwork, CostTable, States
 from ...orders.depth_first import bucket_parents
 from ..limits import OnBounds, Outcome
@@ -38,7 +39,6 @@ def search_a_while(
 
     Returns the outcome, and whether there was too little memory to go on.
     """
-    policy = ProverPolicy.current()
     start, asked, ended = time.process_time(), count(), False
 
     def see(states: States) -> None:
@@ -48,7 +48,7 @@ def search_a_while(
 
     def stop() -> bool:
         nonlocal ended
-        ended = ended or (next(asked) > 0 and time.process_time() - start > policy.agreement_seconds)
+        ended = ended or (next(asked) > 0 and time.process_time() - start > LOOK_SECONDS)
         return ended
 
     outcome = search.run(stop, on_states=see)

@@ -13,18 +13,13 @@ from ...cost_networks.cost_network import CostNetwork, CostTable, States
 from ..incumbent import Incumbent
 from ..limits import OnBounds, Outcome
 from ..prover import SearchProver
+from ..prover_policy import ProverPolicy
 from .branch_and_bound import Search, search_bytes
 from .clusters import is_mesh
 from .subtree_agreement import Agreement, Section, cut_parts, search_a_while
 
 # A part is much longer than another where it takes this many times as long.
 _SUBTREE_LONGER_RATIO: Final = 2.0
-# Subtrees have their first turn in rounds of this many CPU seconds.
-_SUBTREES_FROM_SECONDS: Final = 1.0
-# Networks of at most this many variables get their first time slice in rounds half as long.
-_SUBTREE_FEW_VARIABLES: Final = 128
-# Subtrees are given up if more than one part is open after this many CPU seconds.
-_SUBTREE_SECONDS: Final = 0.25
 # Subtrees are given up if this many time slices optimised no other part.
 _SUBTREE_IDLE_TURNS: Final = 2
 # The last open part is much smaller than the whole. It gets this fraction of the time spent so far.
@@ -246,9 +241,8 @@ class SubtreeProver(SearchProver[SubtreeBounds]):
     def turn(self, seconds: float, out_of_time: Callable[[], bool]) -> Outcome | None:
         """Go on with the parts that were searched the least."""
         known = self.incumbent
-        if seconds < (
-            _SUBTREES_FROM_SECONDS / 2 if len(known.small.dims) <= _SUBTREE_FEW_VARIABLES else _SUBTREES_FROM_SECONDS
-        ):
+        policy = ProverPolicy.current()
+        if seconds < policy.late_from_seconds:
             return None
         search = self.search = self.search or self.lay_out()
         if search is None or search.hopeless:
@@ -257,7 +251,8 @@ class SubtreeProver(SearchProver[SubtreeBounds]):
         solved, start = search.solved, known.spent
 
         def hard() -> bool:
-            return search.parts_left > 1 and not known.alone and known.spent - start > _SUBTREE_SECONDS
+            """Whether more than one part is open after as long as a first time slice."""
+            return search.parts_left > 1 and not known.alone and known.spent - start > policy.first_turn_seconds
 
         outcome = super().turn(seconds, lambda: out_of_time() or hard())
         going = solved < search.solved or not search.parts_left or self._one_part_left

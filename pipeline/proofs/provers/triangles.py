@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from ....tasks.steps.number_limits import EXACT_INTEGER
-from ...cost_networks.cost_network import CostNetwork, CostNetworkPolicy, CostTable, States, problem_of
+from ...cost_networks.cost_network import SWEEPS, CostNetwork, CostTable, States, problem_of, sweeps_at_a_time
 from ..limits import Outcome
 from ..prover import SearchProver
 from ..prover_policy import NOTABLE_SHARE, ProverPolicy
@@ -31,10 +31,6 @@ _TRIANGLE_GAP_PER_SUM: Final = 1e-12
 # Assignments are decoded, and values forbidden by single variables, after this many times the work of the last
 # time.
 _TRIANGLE_LOOK_RATIO: Final = 1.5
-# Sweeps over single variables before values are forbidden.
-_TRIANGLE_SINGLE_SWEEPS: Final = 4
-# Triangles get no further time slice if the last slice closed less than this fraction of the gap.
-_TRIANGLE_GAP_SHARE: Final = 0.01
 
 #: Limit of held values, in grains, so that sums and differences are exact.
 _EXACT = EXACT_INTEGER / 4
@@ -128,7 +124,7 @@ class _Held:
         sums = np.sqrt(np.prod(np.diff(flat.cells)[self.triangles.sides].astype(np.float64), axis=1))
         self.sums = 3 * int(sums.sum())
         # compiled loops make five sums in the time of a cell
-        self.count = CostNetworkPolicy.current().sweeps_at_a_time(self.sums / 5)
+        self.count = sweeps_at_a_time(self.sums / 5)
         self.work = self.sums * self.count
 
     @property
@@ -164,7 +160,7 @@ class _Held:
         flat = self.flat
         trial = flat._replace(unary=flat.unary.copy(), costs=flat.costs.copy())
         none, limit = np.zeros(0), self.limit(upper)
-        bound, *_ = self.loops.sweep(trial, none, self.grain, self.constant, limit, _TRIANGLE_SINGLE_SWEEPS)
+        bound, *_ = self.loops.sweep(trial, none, self.grain, self.constant, limit, SWEEPS)
         if bound < math.inf:
             self.loops.forbid_tuples(trial, limit - bound)
             flat.unary[np.isinf(trial.unary)] = math.inf
@@ -240,13 +236,13 @@ class TriangleProver(SearchProver[TriangleBounds]):
         """Go on to sweep, in turns that are long enough."""
         policy = ProverPolicy.current()
         known = self.incumbent
-        if seconds < policy.triangles_from_seconds:
+        if seconds < policy.late_from_seconds:
             return None
         before = known.lower, known.upper
         outcome = super().turn(seconds, out_of_time)
         if outcome is not None:
             known.raise_lower(outcome.lower)
-        self.hopeless |= known.closed_since(*before) < _TRIANGLE_GAP_SHARE
+        self.hopeless |= known.closed_since(*before) < NOTABLE_SHARE
         return outcome
 
     def narrowed(self) -> CostNetwork | None:

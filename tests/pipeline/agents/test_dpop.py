@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 import bucketflow
 from bucketflow import Agent, BucketflowError, BudgetError, Dcop, DpopResult, Model
 from bucketflow.cluster.pool import SerialPool
+from bucketflow.pipeline.agents import solving
 from bucketflow.pipeline.agents.agent_plan import joint_states
 from bucketflow.pipeline.agents.agent_tasks import AgentLabels, run_agents
 from bucketflow.pipeline.agents.bounded import AgentPolicy, BoundedRun
@@ -113,13 +114,14 @@ def test_adpop_brackets_any_cost_network(model: Model, order: str, z: int) -> No
 
 
 @pytest.mark.parametrize("kind", ["grid", "random", "scale-free"])
-def test_matched_buckets_bound_better(kind: str) -> None:
+def test_matched_buckets_bound_better(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """With messages of the same size; totals that are too large for exact shares are not matched."""
     better = 0
     for seed in range(4):
         dcop = bucketflow.generate(kind, variables=12, domain=3, density=0.5, tightness=0.1, seed=seed)  # type: ignore[arg-type]
         found = dpop(dcop, z=2, order="planned")
-        with AgentPolicy.using(matched_total=-1):
+        with monkeypatch.context() as patched:
+            patched.setattr(solving, "LARGEST", -1)
             plain = dpop(dcop, z=2, order="planned")
         assert found.metrics.message_bytes == plain.metrics.message_bytes
         assert found.bound is not None

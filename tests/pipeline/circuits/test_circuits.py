@@ -25,6 +25,7 @@ from bucketflow.pipeline.gates.circuit import CircuitGraph, CircuitPolicy
 from bucketflow.pipeline.gates.evaluation import best, flows, log_values, walk_down
 from bucketflow.pipeline.gates.gate_store import StoredGates
 from bucketflow.pipeline.models.function import Function
+from bucketflow.pipeline.preprocessing.preprocessing_policy import PreprocessingPolicy
 from bucketflow.pipeline.queries.formula import QueryPolicy
 from tests.models import assignments, bayes_models, brute_count, grid, markov_models
 
@@ -290,7 +291,7 @@ def test_what_is_written_for_d4_has_the_same_assignments(
 
 def test_a_long_clause_is_a_chain_whose_variables_are_hidden(tmp_path: Path) -> None:
     model = written("p cnf 8 2\n1 2 3 4 5 6 7 8 0\n-1 -2 0\n", tmp_path / "long.cnf")
-    with CircuitPolicy.using(wide_cells=16):
+    with PreprocessingPolicy.using(chained_cells=16):
         found = bucketflow.circuit(model)
     assert found.graph.variables.hidden > 0
     assert found.count() == brute_count(model, {})

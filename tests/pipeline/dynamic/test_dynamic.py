@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 import bucketflow
 from bucketflow import BudgetError, Model, ModelError
 from bucketflow.pipeline.cli.main import main
+from bucketflow.pipeline.dynamic import dynamic
 from bucketflow.pipeline.dynamic.dynamic import DynamicPolicy
 from bucketflow.pipeline.dynamic.walks import block_steps, from_later
 from tests.exact import Weights
@@ -151,7 +152,7 @@ def test_a_network_in_one_model_is_that_of_two() -> None:
     assert two.template.notes == ("functions of rain_prev alone in the transition are not used",)
 
 
-def test_many_steps_are_those_of_a_hidden_markov_chain() -> None:
+def test_many_steps_are_those_of_a_hidden_markov_chain(monkeypatch: pytest.MonkeyPatch) -> None:
     """By the forward and backward recursions of the textbook, with messages at checkpoints and in compiled loops."""
     rng = np.random.default_rng(1)
     seen = rng.integers(-1, 2, 700)
@@ -168,7 +169,8 @@ def test_many_steps_are_those_of_a_hidden_markov_chain() -> None:
         backward[t] = found / found.sum()
     both = forward * backward
     network = bucketflow.dynamic(FIRST, LATER)
-    with DynamicPolicy.using(kept_message_bytes=0, step_cells=1 << 40, rows=100):
+    monkeypatch.setattr(dynamic, "BOTH_WAYS_STEP_CELLS", 1 << 40)
+    with DynamicPolicy.using(kept_message_bytes=0, rows=100):
         smoothed, filtered = network.smoothed({"wet": seen}), network.filtered({"wet": seen})
     assert filtered["rain"] == pytest.approx(forward)
     assert filtered.log10_evidence[-1] == pytest.approx(logs)

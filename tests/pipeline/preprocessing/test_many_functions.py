@@ -140,9 +140,10 @@ def reduced(kind: str, query: Any, seed: int) -> Network:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_what_many_functions_exclude_is_what_each_does(seed: int, in_force: InForce) -> None:
+def test_what_many_functions_exclude_is_what_each_does(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     found = reduced("cost", "optimum", seed)
-    in_force(PreprocessingPolicy, few_functions=1 << 20)
+    for module in (consistency, leaf_groups):
+        monkeypatch.setattr(module, "FEW", 1 << 20)
     alone = reduced("cost", "optimum", seed)
     assert found.pruned == alone.pruned != consistency.NOTHING
     assert [domain.tolist() for domain in found.domains] == [domain.tolist() for domain in alone.domains]
@@ -220,8 +221,8 @@ def test_small_tables_are_few_groups() -> None:
     assert leaf_groups.made_together(network, {}, lambda group: []) == {}
 
 
-def test_tables_that_might_underflow_are_made_apart(in_force: InForce) -> None:
-    in_force(PreprocessingPolicy, few_functions=0)
+def test_tables_that_might_underflow_are_made_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leaf_groups, "FEW", 0)
     tiny, usual = np.array([1e-200, 1e-150]), np.array([0.5, 0.25])
     functions = [Function((v,), values) for v in range(3) for values in ((tiny, tiny) if v == 1 else (usual, usual))]
     network = reduce_model(named_model("markov", [2] * 3, functions), "partition", {})

@@ -19,7 +19,9 @@ from bucketflow.pipeline.preprocessing.preprocess import reduce_model
 from bucketflow.pipeline.proofs.limits import ProofLimits
 from bucketflow.pipeline.proofs.portfolio import Portfolio
 from bucketflow.pipeline.proofs.prover_policy import ProverPolicy
+from bucketflow.pipeline.proofs.provers import russian_dolls
 from bucketflow.pipeline.proofs.provers.russian_dolls import RussianDolls, doll_bytes, separated
+from bucketflow.tasks.compiler.working_time import LOOK_SECONDS
 from tests.memory import traced
 from tests.pipeline.proofs.networks import assert_proved, brute_least, cost_networks
 
@@ -27,7 +29,8 @@ from tests.pipeline.proofs.networks import assert_proved, brute_least, cost_netw
 @pytest.fixture(autouse=True)
 def all_networks() -> Iterator[None]:
     """Dolls are tried though functions have costs of their own, and stopped after single decisions."""
-    with ProverPolicy.using(dolls_soft_share=1.0, look_seconds=-1.0):
+    with ProverPolicy.using(dolls_soft_share=1.0), pytest.MonkeyPatch.context() as patched:
+        patched.setattr(russian_dolls, "LOOK_SECONDS", -1.0)
         yield
 
 
@@ -177,9 +180,10 @@ def test_laying_out_takes_what_is_said(k: int, d: int) -> None:
     assert dolls.nbytes <= peak <= doll_bytes(network)
 
 
-@ProverPolicy.using(dolls_soft_share=0.05, look_seconds=0.03)
-def test_observations_of_a_satellite(data: Path) -> None:
+@ProverPolicy.using(dolls_soft_share=0.05)
+def test_observations_of_a_satellite(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A published optimum (SPOT5 509) of 348 variables, tree width 83."""
+    monkeypatch.setattr(russian_dolls, "LOOK_SECONDS", LOOK_SECONDS)
     network, units = cost_network(reduce_model(load(data / "wcsp/spot5_orig/509.wcsp.xz"), "optimum", {}))
     outcome = RussianDolls(network, None).run()
     assert outcome.proved

@@ -188,7 +188,8 @@ def test_the_portfolio_goes_on_while_workers_are_started(monkeypatch: pytest.Mon
         events.append("closed")
 
     monkeypatch.setattr(helpers_module, "DaskPools", pools)
-    in_force(helpers_module.HelperPolicy, started_seconds=0.0, report_seconds=0.0)
+    monkeypatch.setattr(helpers_module, "REPORT_SECONDS", 0.0)
+    in_force(helpers_module.HelperPolicy, started_seconds=0.0)
     proof_workers = ProofWorkers(portfolio, Resources(Options(workers=1)))
     for _ in range(3):
         proof_workers.look()

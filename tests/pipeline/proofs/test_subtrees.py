@@ -20,9 +20,11 @@ from bucketflow.pipeline.preprocessing.preprocess import reduce_model
 from bucketflow.pipeline.proofs.limits import ProofLimits
 from bucketflow.pipeline.proofs.portfolio import Portfolio
 from bucketflow.pipeline.proofs.prover_policy import ProverPolicy
+from bucketflow.pipeline.proofs.provers import subtree_agreement
 from bucketflow.pipeline.proofs.provers.branch_and_bound import search_bytes
 from bucketflow.pipeline.proofs.provers.subtree_agreement import cut_parts, parts_below
 from bucketflow.pipeline.proofs.provers.subtrees import SubtreeBounds
+from bucketflow.tasks.compiler.working_time import LOOK_SECONDS
 from tests.pipeline.proofs.networks import brute_least, cost_networks
 
 SEEDS = st.integers(0, 1 << 30)
@@ -31,7 +33,8 @@ SEEDS = st.integers(0, 1 << 30)
 @pytest.fixture(autouse=True)
 def short_pieces() -> Iterator[None]:
     """Another part has its turn after a few decisions."""
-    with ProverPolicy.using(agreement_seconds=-1.0):
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(subtree_agreement, "LOOK_SECONDS", -1.0)
         yield
 
 
@@ -228,9 +231,9 @@ def test_parts_that_share_too_much_are_given_up() -> None:
     assert outcome.lower == 2
 
 
-@ProverPolicy.using(agreement_seconds=0.05)
-def test_frequencies_of_radio_links(data: Path) -> None:
+def test_frequencies_of_radio_links(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The published optimum of CELAR scenario 6 is the sum of what parts cost that agree."""
+    monkeypatch.setattr(subtree_agreement, "LOOK_SECONDS", LOOK_SECONDS)
     network, _ = cost_network(reduce_model(load(data / "wcsp/celar/scen06.wcsp.xz"), "optimum", {}))
     found = Portfolio(network, 3525, "subtrees", ProofLimits(1 << 30)).run()
     assert found.proved

@@ -145,7 +145,7 @@ def test_what_is_held_fits_the_memory() -> None:
     assert peak <= least
 
 
-@ProverPolicy.using(triangles_from_seconds=0.0)
+@ProverPolicy.using(late_from_seconds=0.0)
 def test_the_portfolio_takes_triangles() -> None:
     """What they forbid leaves the optimum; provers begin anew with the rest."""
 

@@ -22,6 +22,7 @@ from bucketflow.pipeline.options import Options
 from bucketflow.pipeline.plans.plan import Plan
 from bucketflow.pipeline.plans.problem import PlanningPolicy
 from bucketflow.pipeline.plans.worker_parts import in_parts, slices_per_task
+from bucketflow.pipeline.preprocessing import leaf_groups
 from bucketflow.pipeline.preprocessing.preprocess import reduce_model
 from bucketflow.pipeline.preprocessing.preprocessing_policy import PreprocessingPolicy
 from bucketflow.pipeline.queries.arithmetic import arithmetic_for
@@ -131,7 +132,8 @@ def test_leaf_tables_made_together_are_those_made_one_by_one(
     network = reduce_model(model, query, {v: 0 for v in observed if v < len(model.dims)})
     arithmetic = arithmetic_for(network)
     axes = {node: leaf.scope[::-1] if reverse else leaf.scope for node, leaf in enumerate(network.leaves)}
-    with PreprocessingPolicy.using(few_functions=0, group_cells=together):
+    with PreprocessingPolicy.using(group_cells=together), pytest.MonkeyPatch.context() as patched:
+        patched.setattr(leaf_groups, "FEW", 0)
         found = arithmetic.leaves(axes)
     assert list(found) == list(axes)
     for node, leaf in enumerate(network.leaves):
