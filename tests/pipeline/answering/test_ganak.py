@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 import bucketflow
 from bucketflow import BudgetError, Model, ModelError
-from bucketflow.pipeline.answering.engines import engine_registry, sum_engines
+from bucketflow.pipeline.answering.engines import sum_engines
 from bucketflow.pipeline.answering.engines.engine import TurnEnded
 from bucketflow.pipeline.answering.engines.engine_registry import EnginesOf
 from bucketflow.pipeline.answering.engines.request import QueryRequest
@@ -29,6 +29,7 @@ from bucketflow.pipeline.cli.main import main
 from bucketflow.pipeline.errors import InternalError
 from bucketflow.pipeline.models.model import Function
 from bucketflow.pipeline.options import Options
+from bucketflow.tasks.compiler import outside_process
 from bucketflow.tasks.compiler.outside_process import folder_of
 from bucketflow.tasks.compiler.working_time import working_seconds
 from bucketflow.tasks.counting.ganak import GanakError, GanakProcess
@@ -212,7 +213,7 @@ def test_mixed_tables_are_left_to_the_sweep() -> None:
 
 
 def test_without_the_package_the_other_engines_answer(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for module in (sum_engines, engine_registry):
+    for module in (sum_engines, outside_process):
         monkeypatch.setattr(module, "folder_of", lambda package: None)
     policy = replace(NEVER_QUICK, share=1e12, lengths={**NEVER_QUICK.lengths, "ganak": TurnLengths(1e-3)})
     model = clause_model(14, 30)
