@@ -16,7 +16,7 @@ from ..api.bound import bound
 from ..api.solve import load, plan, solve
 from ..compiled.compiled import Compiled, compile_model
 from ..errors import ModelError
-from ..machine.cpu import REPEATS
+from ..machine.rates import REPEATS
 from ..models.bayesian_networks import EVEN
 from ..models.dcop import Dcop
 from ..models.model import Model
