@@ -15,6 +15,7 @@ from bucketflow import Model, Result
 from bucketflow.pipeline.answering.engines.strategy_policy import TurnLengths
 from bucketflow.pipeline.errors import BudgetError
 from bucketflow.pipeline.preprocessing.preprocess import reduce_model
+from bucketflow.pipeline.preprocessing.preprocessing_policy import PreprocessingPolicy
 from bucketflow.pipeline.queries.formula import QueryPolicy, UnfitError, formula_of, has_mixed_tables
 from tests.models import brute_count, brute_log10_sum, cost_models, markov_models
 from tests.strategies import NEVER_QUICK, solve_by
@@ -104,8 +105,9 @@ def test_what_is_no_formula() -> None:
     model = Model.build("markov", {"a": 3, "b": 3}, [(["a", "b"], np.arange(9.0).reshape(3, 3))])
     assert not formula_of(reduce_model(model, "partition", {}), model).suits
     network = reduce_model(model, "count", {})
-    for name in ("formula_cubes", "formula_literals", "formula_variables", "formula_table_cells"):
-        with QueryPolicy.using(**{name: 0}), pytest.raises(UnfitError):
+    policies = [QueryPolicy.using(**{f"formula_{limited}": 0}) for limited in ("cubes", "literals", "variables")]
+    for policy in (*policies, PreprocessingPolicy.using(wide_cells=0)):
+        with policy, pytest.raises(UnfitError):
             formula_of(network, model)
     tiny = Model.build("markov", {"a": 2, "b": 2}, [(["a"], [1.0, 1e-200]), (["a", "b"], [[0.0, 1.0], [1.0, 1.0]])])
     with pytest.raises(BudgetError):

@@ -223,7 +223,7 @@ def test_tables_are_deleted_when_nothing_needs_them(tmp_path: Path) -> None:
 
 def test_disk_budget_is_refused_with_both_numbers() -> None:
     model = grid(7, 7, 4, "markov")
-    with pytest.raises(bucketflow.BudgetError, match=r"need .* of rates, allowed 10 kB"):
+    with pytest.raises(bucketflow.BudgetError, match=r"need .* of disk, allowed 10 kB"):
         bucketflow.solve(model, "partition", fit="spill", memory=budget(model, "partition", 4), disk=10_000)
 
 
@@ -231,7 +231,7 @@ def test_tables_on_disk_are_planned_within_what_is_free(monkeypatch: pytest.Monk
     monkeypatch.setattr(resources, "free_bytes", lambda _: 10_000)
     model = grid(7, 7, 4, "markov")
     memory = budget(model, "partition", 4)
-    with pytest.raises(bucketflow.BudgetError, match=r"need .* of rates, allowed 10 kB"):
+    with pytest.raises(bucketflow.BudgetError, match=r"need .* of disk, allowed 10 kB"):
         bucketflow.plan(model, "partition", fit="spill", memory=memory)
     spilled = bucketflow.plan(model, "partition", fit="spill", memory=memory, disk="1GB")
     assert spilled is not None
