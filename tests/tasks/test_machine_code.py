@@ -226,7 +226,7 @@ def test_portable_code_serves_processors_without_code_of_their_own(
 ELSEWHERE = """
 import sys
 from pathlib import Path
-from bucketflow.tasks.compiler import code_cache, processors
+from bucketflow.tasks.compiler import code_cache
 
 code_cache.INFO = Path(sys.argv[1])
 if sys.argv[2:]:
