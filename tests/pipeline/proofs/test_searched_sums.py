@@ -105,8 +105,8 @@ def test_what_is_no_formula() -> None:
     model = Model.build("markov", {"a": 3, "b": 3}, [(["a", "b"], np.arange(9.0).reshape(3, 3))])
     assert not formula_of(reduce_model(model, "partition", {}), model).suits
     network = reduce_model(model, "count", {})
-    policies = [QueryPolicy.using(**{f"formula_{limited}": 0}) for limited in ("cubes", "literals", "variables")]
-    for policy in (*policies, PreprocessingPolicy.using(wide_cells=0)):
+    limited = [QueryPolicy.using(**{name: 0}) for name in ("formula_cubes", "formula_literals", "formula_variables")]
+    for policy in (*limited, PreprocessingPolicy.using(wide_cells=0)):
         with policy, pytest.raises(UnfitError):
             formula_of(network, model)
     tiny = Model.build("markov", {"a": 2, "b": 2}, [(["a"], [1.0, 1e-200]), (["a", "b"], [[0.0, 1.0], [1.0, 1.0]])])
