@@ -11,7 +11,6 @@ from ...errors import shorten
 from ...models.model import FORBIDDEN, Function, Model
 from ...models.state_names import integer_labels
 from ..constraint_functions import ConstraintFunctions
-from ..flatzinc.flatzinc_syntax import Operand
 from ..global_functions.decomposition import Decomposition
 from ..global_functions.machine import State
 from ..shared_constraints import product_of
@@ -45,6 +44,9 @@ def read_xcsp3(source: Source) -> Model:
     for section in root.children:
         if section.tag not in _SECTIONS:
             raise variables.fail(section, f"<{'>, <'.join(_SECTIONS)}>", f"<{shorten(section.tag)}>, which is not read")
+    for section in root.children:
+        if section.tag != "annotations":
+            variables.refuse_mixed(section)
     for section in root.every("variables"):
         variables.read(section)
     if not variables.values:
@@ -53,6 +55,7 @@ def read_xcsp3(source: Source) -> Model:
     functions = ConstraintFunctions(parts, variables.values)
     constraints = Xcsp3Constraints(variables, functions)
     for section in root.every("constraints"):
+        constraints.check_attributes(section)
         constraints.section(section)
     objectives = [each for section in root.every("objectives") for each in section.children]
     if len(objectives) > 1:
@@ -79,11 +82,16 @@ class _Objective:
     def add(self) -> None:
         """Add its costs."""
         kind = self.element.attributes.get("type", "expression")
-        lists = [*self.element.every("list")]
-        at = lists[0] if lists else self.element
+        for child in self.element.children:
+            if child.tag not in ("list", "coeffs"):
+                expected = f"<list>, <coeffs> in <{self.element.tag}>"
+                raise self.constraints.variables.fail(child, expected, f"<{shorten(child.tag)}>, which is not read")
+        at = self.constraints.one(self.element)
         self.functions.parts.what = f"the objective of line {self.element.line}"
         if kind in ("expression", "sum"):
             terms = [*self._terms(at.text, at)] if kind == "sum" else [*self._terms(at.text, at)][:2]
+            if not terms:
+                raise self.constraints.variables.fail(at, "an objective", "none")
             if kind == "expression" and len(terms) != 1:
                 raise self.constraints.variables.fail(at, "one expression", "several variables: a type is missing")
             self._sum(terms, at)
@@ -113,22 +121,23 @@ class _Objective:
     def _terms(self, text: str, at: Element) -> Iterator[str]:
         """Yield the variables, numbers and expressions of a list, one by one."""
         for word in words_of(text):
-            if "(" in word or NUMBER.fullmatch(word):
+            if "(" in word:
                 yield word
+            elif NUMBER.fullmatch(word):
+                yield from map(str, self.constraints.variables.integers(word, at))
             else:
                 yield from (self.constraints.variables.names[v] for v in self.constraints.variables.scope(word, at))
 
     def _sum(self, terms: Sequence[str], at: Element) -> None:
-        coefficients: list[Operand] = [1] * len(terms)
+        coefficients = ["1"] * len(terms)
         if [*self.element.every("coeffs")]:
-            coefficients = self.constraints.given(self.element, "coeffs")
-        if len(coefficients) != len(terms) or not terms:
+            given = self.constraints.one(self.element, "coeffs")
+            coefficients = [*self._terms(given.text, given)]
+        if len(coefficients) != len(terms):
             raise self.constraints.variables.fail(at, f"{len(terms)} coefficients", f"{len(coefficients)}")
-        names = self.constraints.variables.names
         for coefficient, text in zip(coefficients, terms, strict=True):
-            own, factor = text, coefficient
-            if isinstance(factor, tuple):
-                own, factor = f"mul({names[factor[0]]},{text})", 1
+            whole = NUMBER.fullmatch(coefficient) is not None
+            own, factor = (text, int(coefficient)) if whole else (f"mul({coefficient},{text})", 1)
             scope, term = self.constraints.expression(own, at)
             values = self.constraints.tabulated(scope, term, at)
             if int(np.abs(values).max()) * abs(factor) >= LARGEST_DECIMAL:

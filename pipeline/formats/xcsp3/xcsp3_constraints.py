@@ -19,11 +19,24 @@ from ..format_policy import ENTRY_BYTES, WORD_BYTES
 from ..linear.wide_sums import MOST_CELLS
 from ..text.tables import tuple_table
 from ..text.xml import Element
-from .xcsp3_lists import NUMBER, TUPLE, Xcsp3Lists, Xcsp3Variables, call_of, words_of
+from .xcsp3_lists import NUMBER, Xcsp3Lists, Xcsp3Variables, call_of, words_of
 from .xcsp3_structures import STRUCTURES, Kind
 
 _NUMBERED = re.compile(r"%([0-9]{1,9})")
 _SOFT = ("reifiedBy", "hreifiedFrom", "hreifiedTo", "violationCost", "violationMeasure", "defaultCost")
+_ANYWHERE = ("id", "class", "note", "rank", *_SOFT)
+#: The elements where other attributes are read; '' is any element without children, which is a list itself.
+_ATTRIBUTES: Mapping[str, Sequence[str]] = {
+    "startIndex": ("list", ""),
+    "startRowIndex": ("matrix",),
+    "startColIndex": ("matrix",),
+    "closed": ("values",),
+    "covered": ("values",),
+    "zeroIgnored": ("noOverlap",),
+    "circular": ("slide",),
+    "offset": ("list",),
+}
+_TRUTHS = ("closed", "covered", "zeroIgnored", "circular")
 
 
 class Xcsp3Constraints(Xcsp3Lists):
@@ -58,6 +71,18 @@ class Xcsp3Constraints(Xcsp3Lists):
             **STRUCTURES,
         }
 
+    def check_attributes(self, element: Element) -> None:
+        """Refuse attributes that are not read, because they may change what a constraint means."""
+        for name, text in element.attributes.items():
+            places = _ATTRIBUTES.get(name, ())
+            if name not in _ANYWHERE and element.tag not in places and ("" not in places or element.children):
+                found = f"{shorten(name)!r}, which is not read"
+                raise self.variables.fail(element, f"attributes of the core in <{element.tag}>", found)
+            if name in _TRUTHS and text not in ("true", "false"):
+                raise self.variables.fail(element, f"{name} true or false", repr(shorten(text)))
+        for child in element.children:
+            self.check_attributes(child)
+
     def section(self, section: Element) -> None:
         """Add all constraints of a section or a block."""
         for element in section.children:
@@ -91,6 +116,9 @@ class Xcsp3Constraints(Xcsp3Lists):
     def _group(self, group: Element) -> None:
         """Add a constraint once for each list of arguments."""
         template, *all_arguments = group.children or [group]
+        if template.tag in ("group", "args"):
+            found = "<args>" if group.children else "none"
+            raise self.variables.fail(group, "a constraint at the beginning of <group>", found)
         for arguments in all_arguments:
             if arguments.tag != "args":
                 raise self.variables.fail(arguments, "<args>", f"<{shorten(arguments.tag)}>")
@@ -167,7 +195,7 @@ class Xcsp3Constraints(Xcsp3Lists):
         if len(scope) == 1 and "(" not in given[0].text:
             tuples = [[value] for value in map(str, self.variables.integers(given[0].text, given[0]))]
         else:
-            tuples = [[word.strip() for word in text.split(",")] for text in TUPLE.findall(given[0].text)]
+            tuples = [[word.strip() for word in text.split(",")] for text in self.tuples(given[0])]
         parts = self.functions.parts
         rows: list[Sequence[int]] = []
         for words in tuples:
@@ -233,7 +261,9 @@ class Xcsp3Constraints(Xcsp3Lists):
             groups = [*rows, *map(list, zip(*rows, strict=True))]
         elif len([*element.every("list")]) > 1:
             lists = self.lists(element)
-            but = [] if exceptions is None else [self._tuple(text, exceptions) for text in self.tuples(exceptions.text)]
+            but = (
+                [] if exceptions is None else [self._tuple(text, exceptions) for text in self.nested_tuples(exceptions)]
+            )
             if any(len(each) != len(lists[0]) for each in but):
                 raise self.variables.fail(element, f"exceptions of {len(lists[0])} values", "tuples of another length")
             shared.add_different_lists(self.functions, lists, but)
@@ -401,7 +431,7 @@ class Xcsp3Constraints(Xcsp3Lists):
         """Return where each state leads with each value."""
         moves: dict[tuple[str, int], list[str]] = {}
         for given in element.every("transitions"):
-            for text in TUPLE.findall(given.text):
+            for text in self.tuples(given):
                 words = [word.strip() for word in text.split(",")]
                 if len(words) != 3:
                     raise self.variables.fail(given, "transitions (state,value,state)", repr(shorten(text)))

@@ -50,6 +50,15 @@ class Xcsp3Variables:
         """Return the error at an element."""
         return FormatError(self.source.path, at.line, expected, found)
 
+    def refuse_mixed(self, element: Element) -> None:
+        """Refuse text beside the children of an element, which no constraint would read."""
+        if not element.children:
+            return
+        if element.text:
+            raise self.fail(element, f"no text beside <{element.children[0].tag}>", repr(shorten(element.text)))
+        for child in element.children:
+            self.refuse_mixed(child)
+
     def read(self, section: Element) -> None:
         """Read the section of variables."""
         for element in section.children:
@@ -202,7 +211,7 @@ class Xcsp3Variables:
         return found
 
 
-TUPLE = re.compile(r"\(([^()]*)\)")
+_TUPLE = re.compile(r"\(([^()]*)\)")
 NUMBER = re.compile(r"[+-]?[0-9]+(?:\.\.[+-]?[0-9]+|x[0-9]+)?")
 _CONDITION = re.compile(r"\(\s*([a-z]+)\s*,\s*(.*?)\s*\)", re.DOTALL)
 _SET = re.compile(r"\{\s*(.*?)\s*\}", re.DOTALL)
@@ -343,7 +352,7 @@ class Xcsp3Lists:
         """Return the rows of a matrix: (x,y)(z,w), or an array with two free indices, such as m[][] or m[3][][0..2]."""
         at = next(element.every("matrix"))
         if at.text.startswith("("):
-            rows = [self.operands_of(text.replace(",", " "), at) for text in self.tuples(at.text)]
+            rows = [self.operands_of(text.replace(",", " "), at) for text in self.nested_tuples(at)]
         else:
             found = _VARIABLE.fullmatch(at.text)
             if found is None:
@@ -360,17 +369,28 @@ class Xcsp3Lists:
             raise self.variables.fail(at, "a matrix whose rows have one length", f"lengths {[*map(len, rows)]}")
         return rows
 
-    def tuples(self, text: str) -> list[str]:
+    def tuples(self, at: Element) -> list[str]:
+        """Return the insides of (...)(...), which have no parentheses themselves."""
+        pieces = _TUPLE.split(at.text)
+        if rest := "".join(pieces[::2]).strip():
+            raise self.variables.fail(at, "tuples such as (1,2)(3,4)", repr(shorten(rest)))
+        return pieces[1::2]
+
+    def nested_tuples(self, at: Element) -> list[str]:
         """Return the insides of (...)(...), which may have parentheses themselves."""
         found, depth, start = [], 0, 0
-        for k, sign in enumerate(text):
+        for k, sign in enumerate(at.text):
+            if depth == 0 and sign != "(" and not sign.isspace():
+                raise self.variables.fail(at, "tuples such as (1,2)(3,4)", repr(shorten(at.text[k:])))
             if sign == "(":
                 start = k + 1 if depth == 0 else start
                 depth += 1
             elif sign == ")":
                 depth -= 1
                 if depth == 0:
-                    found.append(text[start:k])
+                    found.append(at.text[start:k])
+        if depth:
+            raise self.variables.fail(at, "tuples such as (1,2)(3,4)", f"{shorten(at.text[start - 1 :])!r} without ')'")
         return found
 
     def condition(self, element: Element) -> Condition:

@@ -110,7 +110,7 @@ def _no_overlap(reader: Xcsp3Lists, element: Element) -> None:
     for tag in ("origins", "lengths"):
         at = next(element.every(tag), element)
         if at.text.startswith("("):
-            both.append([reader.operands_of(text.replace(",", " "), at) for text in reader.tuples(at.text)])
+            both.append([reader.operands_of(text.replace(",", " "), at) for text in reader.nested_tuples(at)])
         else:
             both.append([[each] for each in reader.operands(at)])
     origins, lengths = both
@@ -137,7 +137,7 @@ def _bin_packing(reader: Xcsp3Lists, element: Element) -> None:
         return
     if [*element.every("conditions")]:
         at = next(element.every("conditions"))
-        conditions = [reader.condition_of(f"({text})", at) for text in reader.tuples(at.text)]
+        conditions = [reader.condition_of(f"({text})", at) for text in reader.nested_tuples(at)]
     elif [*element.every("loads")]:
         conditions = [Condition("eq", each) for each in reader.given(element, "loads")]
     else:

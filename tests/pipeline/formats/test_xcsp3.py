@@ -480,6 +480,10 @@ OBJECTIVES: dict[str, tuple[str, Callable[..., int]]] = {
         '<maximize type="sum"><list> x[0..1] </list><coeffs> y z </coeffs></maximize>',
         lambda x, y, z: y * x[0] + z * x[1],
     ),
+    "a sum of coefficients that are expressions and ranges": (
+        '<maximize type="sum"><list> x[0..1] 3..4 y </list><coeffs> add(y,1) z y 1..2 </coeffs></maximize>',
+        lambda x, y, z: (y + 1) * x[0] + z * x[1] + 3 * y + 4 + 2 * y,
+    ),
     "a weighted maximum": (
         '<minimize type="maximum"><list> x[0..1] add(x[3],y) </list><coeffs> 2 -1 1 </coeffs></minimize>',
         lambda x, y, z: max(2 * x[0], -x[1], x[3] + y),
@@ -552,11 +556,48 @@ def test_objectives_are_what_is_best(read: Read, cells: int, kind: str) -> None:
         ),
         ("<extension><list> y z </list></extension>", "<supports> or <conflicts>, found 0 of them"),
         ("<element><index> y </index><value> 3 </value></element>", "a list or a matrix, found none"),
+        (
+            "<extension><list> y z </list><supports> 1 1 </supports></extension>",
+            "such as (1,2)(3,4), found '1 1'",
+        ),
+        ("<extension><list> y z </list><supports> (1,1)(0,0 </supports></extension>", "(1,2)(3,4), found '(0,0'"),
+        (
+            "<extension><list> y </list><conflicts> 0 (1) </conflicts></extension>",
+            "such as (1,2)(3,4), found '0'",
+        ),
+        ('<extension><list> y z </list><supports as="t"/></extension>', "<supports>, found 'as', which is not read"),
+        ('<ordered case="strictlyIncreasing"> x[] </ordered>', "in <ordered>, found 'case', which is not read"),
+        ('<cardinality closed="true"><list> x[] </list></cardinality>', "in <cardinality>, found 'closed'"),
+        ('<slide circular="1"><list> x[] </list><allEqual> %0 %1 </allEqual></slide>', "true or false, found '1'"),
+        (f"<mdd>{X}<transitions> (a,0,b)(b,1,c) d </transitions></mdd>", "tuples such as (1,2)(3,4), found 'd'"),
+        ("<noOverlap><origins> (y,z) 3 </origins><lengths> (1,1) </lengths></noOverlap>", "(3,4), found '3'"),
+        ("<lex><matrix> (x[0],x[1])(y,z </matrix></lex>", "tuples such as (1,2)(3,4), found '(y,z' without ')'"),
+        ("<sum> x[] <condition> (eq,0) </condition></sum>", "no text beside <condition>, found 'x[]'"),
+        ("<group/>", "a constraint at the beginning of <group>, found none"),
+        ("<group><args> x[] </args></group>", "a constraint at the beginning of <group>, found <args>"),
     ],
 )
 def test_what_is_wrong_with_a_constraint_is_said(read: Read, text: str, told: str) -> None:
     with pytest.raises(FormatError, match=r"a\.xml:4: ") as caught:
         read(problem(text))
+    assert told in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("<minimize/>", "an objective, found none"),
+        ('<minimize type="sum"><list> </list></minimize>', "an objective, found none"),
+        (
+            '<minimize type="sum"><list> x[] </list><weights> 1 </weights></minimize>',
+            "found <weights>, which is not read",
+        ),
+        ('<maximize type="sum"> x[] <coeffs> 1x4 </coeffs></maximize>', "no text beside <coeffs>, found 'x[]'"),
+    ],
+)
+def test_what_is_wrong_with_an_objective_is_said(read: Read, text: str, told: str) -> None:
+    with pytest.raises(FormatError, match=r"a\.xml:4: ") as caught:
+        read(problem("", text))
     assert told in str(caught.value)
 
 
