@@ -27,7 +27,7 @@ from dataclasses import replace
 from functools import cached_property
 from itertools import accumulate
 from math import inf
-from typing import Any
+from typing import Any, Final
 
 from ...tasks.steps.step import Step
 from ..trees.memory import Sizing, partition, parts_below, sweep_peak
@@ -35,6 +35,9 @@ from ..trees.tree import Target, Tree, sizer_of
 from .plan import Plan
 from .problem import Problem, sliced_dims
 from .two_way_steps import StepBuilder, TargetReading, choose_readings
+
+# The search ends after this many cuts that need more memory than earlier cuts.
+_WORSE: Final = 2
 
 
 def cuts_for_decoding(tree: Tree, steps: Sequence[Step], sizing: Sizing, available: int) -> tuple[frozenset[int], int]:
@@ -47,7 +50,7 @@ def cuts_for_decoding(tree: Tree, steps: Sequence[Step], sizing: Sizing, availab
     made = _made_bytes(tree, order, sizing.itemsize)
     everything = sweep_peak(steps, sizing, order, made_bytes=made)
     best: tuple[frozenset[int], int] = (frozenset(), everything)
-    for cuts in _halved_parts(tree, order, made, everything):
+    for cuts in _halved_parts(tree, order, made, everything, max(made.values(), default=inf)):
         if best[1] <= available:
             break
         best = min(best, (cuts, recomputing_peak(tree, steps, sizing, cuts, best[1])), key=lambda choice: choice[1])
@@ -55,13 +58,13 @@ def cuts_for_decoding(tree: Tree, steps: Sequence[Step], sizing: Sizing, availab
 
 
 def _halved_parts(
-    tree: Tree, order: Sequence[int], size: Mapping[int, int] | Sequence[int], everything: int
+    tree: Tree, order: Sequence[int], size: Mapping[int, int] | Sequence[int], everything: int, least: float
 ) -> Iterator[frozenset[int]]:
-    """Yield cuts into parts with half of all bytes, a quarter, and so on, down to the largest table.
+    """Yield cuts into parts with half of all bytes, a quarter, and so on, down to parts of ``least`` bytes.
 
     Smaller parts need less memory, until the tables at their cuts need more.
     """
-    limit, least, found = everything / 2, max([size[node] for node in order], default=inf), frozenset[int]()
+    limit, found = everything / 2, frozenset[int]()
     while limit >= least:
         before, found = found, partition(tree, order, size.__getitem__, limit)
         limit /= 2
@@ -149,9 +152,15 @@ class BothWaysBytes:
     @cached_property
     def _halved(self) -> tuple[tuple[frozenset[int], int], ...]:
         """Cuts into parts with half of all message bytes, a quarter, and so on, with a lower limit of their memory."""
-        everything = sum([self._bytes[node] for node in self._order])
-        halved = _halved_parts(self._tree, self._order, self._bytes, everything)
-        return tuple([(cuts, self.least(cuts)) for cuts in halved])
+        sizes = [self._bytes[node] for node in self._order]
+        found: dict[frozenset[int], int] = {}
+        # parts below the largest table may still need less: a large table is a part of its own
+        for cuts in _halved_parts(self._tree, self._order, self._bytes, sum(sizes), min(sizes, default=inf)):
+            least = [*found.values()]
+            if len(least) > _WORSE and min(least[-_WORSE:]) > min(least):
+                break
+            found[cuts] = self.least(cuts)
+        return tuple(found.items())
 
     def least(self, cuts: Collection[int] = ()) -> int:
         """Return the bytes of the messages that are there together at least, with some internal nodes cut off."""

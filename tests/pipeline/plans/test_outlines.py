@@ -147,6 +147,16 @@ def test_what_both_ways_need_is_told_closely() -> None:
         assert needs.least(cuts) <= peak <= 1.5 * needs.least(cuts)
 
 
+def test_both_ways_are_cut_beside_a_table_of_most_bytes() -> None:
+    """One message has more bytes than all others; the others are still cut into smaller parts."""
+    dims = (*[4] * 20, 512, *[4] * 20)
+    tree = bucket_tree(dims, [(v, v + 1) for v in range(40)], range(41))
+    order = [*tree.schedule]
+    needs = BothWaysBytes(tree, order, [(v,) for v in range(41)], 8)
+    assert 8 * max(tree.cells[node] for node in order) > needs.least() / 2
+    assert min(needs.least(cuts) for cuts in needs.fitting(needs.least() - 1)) < 0.9 * needs.least()
+
+
 def test_few_steps_are_lowered_to_see_that_a_plan_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     problem, lowered = grid(8, 40, 3), []
     original = StepBuilder.forward
