@@ -22,7 +22,7 @@ PATIENCE_SECONDS = 3 * ANSWER_SECONDS
 # How often a process looks whether a task or a job ended, and whether its worker is still there.
 GLANCE_SECONDS = 1.0
 # A scheduler that answered before is gone if it does not answer within this.
-GONE_SECONDS = 2 * GLANCE_SECONDS
+GONE_SECONDS = 2.0
 # How often a state that changes in another process is looked at or reported.
 LOOK_SECONDS = 0.25
 

@@ -40,7 +40,7 @@ Array = NDArray[Any]
 T = TypeVar("T")
 
 _FORMAT = "bucketflow compiled model 2"
-_SEAL, _DIGITS = b"crc32c ", len(b"%08x" % 0)
+_SEAL, _DIGITS = b"crc32c ", 8
 _BLOCK = FormatPolicy.chunk_bytes
 _OPTIONS = ("memory", "seed", "threads")
 

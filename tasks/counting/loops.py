@@ -15,7 +15,6 @@ is a sum of two products. Products combine decided literals and components. A ca
 from __future__ import annotations
 
 import math
-import sys
 from typing import NamedTuple
 
 import numpy as np
@@ -456,7 +455,7 @@ def _set_zero(state: CountState, f: int) -> None:
 # Natural numbers of any size as limbs of 31 bits in int64, the lowest first; floats as mantissa and exponent.
 
 #: A product of two limbs and two more still fits int64.
-LIMB_BITS = sys.maxsize.bit_length() // 2
+LIMB_BITS = 31
 _ONES = (1 << LIMB_BITS) - 1
 
 

@@ -9,21 +9,20 @@ import sys
 from collections.abc import Iterable
 from functools import reduce
 from operator import add
-from struct import calcsize
 from typing import Final
 
-CELL_BYTES: Final = calcsize("d")
+CELL_BYTES: Final = 8
 """Bytes of a cell: a float64 or an int64."""
 EXACT_INTEGER: Final = 1 << sys.float_info.mant_dig
 """Floats hold every integer up to this one."""
-LARGEST_INT32: Final = (1 << 8 * calcsize("i") - 1) - 1
+LARGEST_INT32: Final = 2**31 - 1
 """Also the largest prime of 31 bits."""
 LARGEST_DECIMALS: Final = len(str(1 << 63)) - 1
 """Every number of this many decimal digits fits in 64 bits."""
 LARGEST_DECIMAL: Final = 10**LARGEST_DECIMALS
-FAR_INTEGER: Final = (sys.maxsize + 1) // 2
+FAR_INTEGER: Final = 1 << 62
 """Stands for infinity among int64: twice as much still fits, and no finite number comes near."""
-WORD_ONES: Final = 2 * sys.maxsize + 1
+WORD_ONES: Final = (1 << 64) - 1
 """All bits of a word of 64 bits."""
 LARGEST_EXPONENT: Final = 700.0
 """Exponentials of numbers up to this one, and their inverses, are normal floats."""

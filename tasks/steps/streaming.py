@@ -15,8 +15,6 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-import numpy as np
-
 from .axes import RUN_CELLS, Axes, Enumeration, enumerate_groups
 from .light_dataclass import dataclass
 from .row_order import SMALL_SHARE, SPREAD_CELLS, SUMMED_CELLS, Group, OutputTurn, RowReading, ordered, role_of, size_of
@@ -25,7 +23,7 @@ from .semiring import Semiring
 BLOCK_CELLS: Final = 32768
 """Cells of the joined block: 256 KiB of float64, which stays in the second-level cache."""
 
-UFUNC_CELLS: Final = np.getbufsize()
+UFUNC_CELLS: Final = 8192
 """NumPy's universal functions copy up to two strided operands through buffers of this many cells."""
 
 

@@ -13,7 +13,7 @@ from .streams import VECTOR_BYTES, Axis, divisor
 from .tiling_policy import NOMINAL, TilingPolicy
 
 # Bytes that are copied into shared memory at once from which a vector of neighbours is not stored one by one.
-BRICK_WORD_BYTES: Final = NOMINAL.bank_row_bytes // NOMINAL.warp
+BRICK_WORD_BYTES: Final = 4
 # Bricks of a launch, about, below which the elimination is cut into partial sums.
 _BRICK_LEAST_BLOCKS: Final = 2 * NOMINAL.processors
 # Most bricks that a block takes one after another.

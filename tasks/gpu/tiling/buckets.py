@@ -21,7 +21,7 @@ _BUCKET_MOST_LANES: Final = 4
 _BUCKET_FEW_STEPS: Final = 4
 
 TABLES: Final = 96
-ENTRIES: Final = 3 * TABLES
+ENTRIES: Final = 288
 GROUPS: Final = 8
 AXES: Final = 36
 """Inputs, their strides that are not zero, shared tables, and axes; as in ``cuda/bucket.cu``."""
