@@ -157,6 +157,11 @@ def _plain_fields(cls: Any) -> _PlainFields | None:
     Special are parameters by keyword only, fields that are no parameters, and defaults within ``dataclasses.field``,
     which the standard decorator must replace.
     """
+    with _collecting:  # another thread that collects the fields replaces attributes of the class
+        return _declared_fields(cls)
+
+
+def _declared_fields(cls: Any) -> _PlainFields | None:
     found: dict[str, Any] = {}
     for base in reversed(cls.__mro__):
         collected = base.__dict__.get(_FIELDS)
@@ -194,12 +199,14 @@ class _FirstInit:
         self._fields: _PlainFields | None = None
 
     def __get__(self, instance: object, owner: type) -> Any:
-        if instance is not None and self._calls < _FIRST_INSTANCES:
+        fields = self._fields
+        # from Python 3.13 on, ``inspect.signature`` looks up methods of the class as of an instance
+        if isinstance(instance, self._cls) and self._calls < _FIRST_INSTANCES:
             if not self._calls and (self._frozen or self._cls.__setattr__ is object.__setattr__) and not self._slots:
-                self._fields = _plain_fields(self._cls)
+                fields = self._fields = _plain_fields(self._cls)
             self._calls += 1
-            if self._fields:
-                return partial(self._fill, self._fields, instance)
+            if fields:
+                return partial(self._fill, fields, instance)
         init = self._compile()
         return init if instance is None else init.__get__(instance, owner)
 

@@ -139,6 +139,34 @@ def test_fields_signatures_and_patterns_are_known_before_the_first_call(made: tu
     assert point.__match_args__ == ("x", "y", "names")
 
 
+def test_the_signature_is_found_in_the_class_itself() -> None:
+    """From Python 3.13 on, ``inspect.signature`` calls the descriptor with the class in place of an instance."""
+    point, _, _ = classes(light_dataclass.dataclass)
+    init = vars(point)["__init__"].__get__(point, type(point))
+    assert list(inspect.signature(init).parameters) == ["x", "y", "names"]
+
+
+def test_values_are_compared_while_another_thread_collects_the_fields() -> None:
+    class Paused(type):
+        def __delattr__(cls, name: str) -> None:  # during collection, the class loses the fields without a default
+            super().__delattr__(name)
+            if name == "names":
+                comparing.start()
+                comparing.join(0.1)
+
+    @light_dataclass.dataclass
+    class Point(metaclass=Paused):
+        x: int
+        names: list[str] = dataclasses.field(default_factory=list, compare=False)
+
+    found: list[bool] = []
+    comparing = threading.Thread(target=lambda: found.append(Point(1, ["a"]) == Point(1, ["b"])))
+    dataclasses.fields(Point)
+    comparing.join()
+    assert found == [True]
+    assert Point(1, ["a"]) == Point(1, ["b"])
+
+
 def test_the_first_calls_of_many_threads_succeed() -> None:
     for _ in range(20):
         _, counted, _ = classes(light_dataclass.dataclass)
