@@ -150,7 +150,7 @@ class TracedCircuit(CircuitMaker):
     @property
     def _checked_work(self) -> float:
         """Work of the search between two checks of the circuit's size."""
-        return SEARCHED_PER_SECOND / 4
+        return SEARCHED_PER_SECOND / 8
 
     @property
     def needed_bytes(self) -> int:

@@ -20,6 +20,8 @@ MEMORY_PART: Final = 4
 # CPU seconds of a time slice that is long enough to plan a sweep, to sweep a network early, or to improve a known
 # assignment.
 LONG_TURN_SECONDS: Final = 0.5
+# Russian dolls and the interpreter do not look at networks of more cells.
+SEARCHED_CELLS: Final = 1 << 20
 # Below this memory, freed pages are returned to the system, which takes milliseconds.
 SCARCE_BYTES: Final = 1 << 30
 
@@ -36,7 +38,7 @@ class ProverPolicy(Policy):
         Cells that the first preparations touch, and CPU seconds of the short search after each: easy networks
         need no more.
     glance_most_cells : int
-        Networks of more cells are not laid out for a short search, for Russian dolls or for the interpreter.
+        Networks of more cells are not laid out for a short search.
     first_preparation_work : int
         Cells that preparation touches before a tree is searched for the first early sweep, where there is a cut-off:
         that sweep of c432 took 0.12 CPU-s, and preparation proves it in 0.02. 50-18-5 and pedigree9, without a cut-off,

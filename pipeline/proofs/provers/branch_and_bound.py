@@ -21,7 +21,7 @@ from ....tasks.steps.number_limits import ordered_sum
 from ...cost_networks.cost_network import CostNetwork, States
 from ..limits import Outcome
 from ..prover import SearchProver
-from ..prover_policy import ProverPolicy
+from ..prover_policy import SEARCHED_CELLS, ProverPolicy
 
 # If costs are fine-grained, moves of a smaller fraction of the open gap are not propagated.
 _TINY_MOVE_SHARE: Final = 1e-7
@@ -292,7 +292,7 @@ class Search:
 
         loop = getattr(loops, name)
         # the first propagation cannot be interrupted, and takes longer the more cells there are
-        if not is_limited() or self.network.cells > ProverPolicy.current().glance_most_cells:
+        if not is_limited() or self.network.cells > SEARCHED_CELLS:
             return loop(*arguments)
         return INTERPRETER.call(loop, *arguments)
 

@@ -14,7 +14,7 @@ from ....tasks.compiler.working_time import LOOK_SECONDS
 from ...cost_networks.cost_network import CostNetwork, CostTable, States
 from ..limits import OnBounds, Outcome
 from ..prover import SearchProver
-from ..prover_policy import ProverPolicy
+from ..prover_policy import SEARCHED_CELLS, ProverPolicy
 
 # Russian dolls are too hard if none is solved in this many CPU seconds.
 _DOLL_SECONDS: Final = 1.0
@@ -41,7 +41,7 @@ def separated(network: CostNetwork) -> tuple[list[Costs], list[CostTable], int] 
     policy = ProverPolicy.current()
     from ....tasks.search.russian_dolls import separate
 
-    if network.cells > policy.glance_most_cells:
+    if network.cells > SEARCHED_CELLS:
         return None
     unary, tables, soft, most = [np.zeros(d) for d in network.dims], [], 0, 0.0
     n_tables = sum(len(scope) > 1 for scope in network.scopes)

@@ -189,3 +189,10 @@ def test_observations_of_a_satellite(data: Path, monkeypatch: pytest.MonkeyPatch
     assert outcome.proved
     assert outcome.total is not None
     assert units.at_least(outcome.total) == 36446
+
+
+def test_networks_of_a_million_cells_are_laid_out() -> None:
+    """Larger networks take too long to lay out, and are left to others."""
+    shared = np.add.outer(np.arange(800.0), np.arange(800.0))
+    assert separated(CostNetwork((800, 800), (CostTable((0, 1), shared),))) is not None
+    assert separated(CostNetwork((800, 800, 800), tuple(CostTable((v, v + 1), shared) for v in range(2)))) is None
