@@ -477,7 +477,7 @@ def _parsed(size: float | str) -> int:
     if not isinstance(size, str):
         return int(size)
     parts = _SIZE.fullmatch(size.replace(" ", ""))
-    if parts is None:
+    if parts is None or not parts[0]:
         raise ValueError(size)
     number, prefix, binary = parts.groups()
     unit = (1024 if binary else 1000) ** ("kmgtp".index(prefix.lower()) + 1) if prefix else 1

@@ -106,6 +106,8 @@ def _metrics(context: click.Context, _: object, given: str | None) -> None:
     if given is not None:
         if not os.path.isdir(os.path.dirname(given) or "."):
             raise click.BadParameter(f"{given}: no such folder")
+        if not given.strip():
+            raise click.BadParameter("the text is empty.")
         context.call_on_close(_Ended(context.info_name or "").count)
 
 

@@ -139,9 +139,19 @@ def complete_model(context: click.Context, param: click.Parameter, incomplete: s
     return [*named, *complete_path(context, param, incomplete)]
 
 
+class Text(click.types.StringParamType):
+    """A text that is not blank: an option such as ``--out "$FILE"`` must not be passed over if FILE is empty."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        text = super().convert(value, param, ctx)
+        if not text.strip():
+            self.fail("the text is empty.", param, ctx)
+        return text
+
+
 def text_option(flag: str, metavar: str, help: str, **more: Any) -> Callable[[Command], Command]:
-    """Return an option that takes a text."""
-    return click.option(flag, metavar=metavar, help=help, **more)
+    """Return an option that takes a text that is not blank."""
+    return click.option(flag, type=Text(), metavar=metavar, help=help, **more)
 
 
 def whole_option(flag: str, metavar: str, help: str, *, least: int = 1, **more: Any) -> Callable[[Command], Command]:
@@ -187,7 +197,7 @@ def option(name: str, help: str | None = None) -> Callable[..., Any]:
     if row.kind == "flag":
         return click.option(f"--{row.flag}", is_flag=True, help=help or row.help, envvar=variables)
     shown: dict[str, Any] = {} if row.default is None else {"default": row.default, "show_default": True}
-    kind = kinds.get(row.kind, str)
+    kind = kinds.get(row.kind) or Text()
     if row.metavar == "DIR":
         shown["shell_complete"] = complete_path
     return click.option(

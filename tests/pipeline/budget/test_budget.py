@@ -114,7 +114,7 @@ def test_sizes_are_read_as_dask_reads_them() -> None:
     ):
         assert parse_size(size) == parse_bytes(size)
     assert parse_size("MB") == parse_bytes("MB")
-    for wrong in ("5 foos", "i", "1ib", "1eb", "nan", "inf GB", "-1", "GB5", "1,5 kB", True):
+    for wrong in ("5 foos", "i", "1ib", "1eb", "nan", "inf GB", "-1", "GB5", "1,5 kB", True, "", " "):
         with pytest.raises(bucketflow.ModelError, match="is not a size"):
             parse_size(wrong)
 

@@ -1,4 +1,4 @@
-"""Names that no file and no terminal can hold: half of a character, as JSON may write it."""
+"""Names that no file and no terminal can hold: half of a character, as JSON may write it; and empty options."""
 
 from __future__ import annotations
 
@@ -52,3 +52,16 @@ def test_pages_are_written_without_them(odd: Path) -> None:
         answer.write_text(CliRunner().invoke(main, [command[0], str(odd), "--json"]).stdout)
         done = CliRunner().invoke(main, ["report", str(answer), "-o", str(odd.parent / "page.html")])
         assert done.exit_code == 0, done.output
+
+
+@pytest.mark.parametrize("option", ["--out", "--workdir", "--memory", "--metrics", "--project"])
+def test_an_empty_option_is_not_passed_over(option: str) -> None:
+    """As of --out "$FILE", where FILE is empty."""
+    done = CliRunner().invoke(main, ["solve", "satellite", option, " "])
+    assert done.exit_code == 2
+    assert f"Invalid value for '{option}': the text is empty." in done.output
+
+
+def test_variables_that_are_empty_are_not_there() -> None:
+    done = CliRunner(env={"BUCKETFLOW_MEMORY": "", "BUCKETFLOW_WORKDIR": ""}).invoke(main, ["solve", "satellite"])
+    assert done.exit_code == 0
