@@ -150,6 +150,8 @@ class Reader:
                 at = self.functions(at + 1)
             else:
                 raise tokens.fail(at, "problem, variables or functions")
+        if at >= len(tokens) and "functions" not in seen:
+            raise tokens.fail(at, "the section 'functions', or '}'")
         return at + 1
 
     def _once(self, key: str, seen: set[str], at: int) -> None:

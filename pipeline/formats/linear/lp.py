@@ -134,6 +134,8 @@ class _LpReader:
             while tokens.peek(at) in ("+", "-"):
                 sign, at = -sign if tokens.peek(at) == "-" else sign, at + 1
             if tokens.peek(at) == "[":
+                if found and at == start:
+                    raise tokens.fail(at, "'+' or '-' between two terms")
                 products, at = self._products(at + 1)
                 found += [LinearTerm(sign * term.coefficient, term.factors) for term in products]
                 continue
@@ -148,6 +150,8 @@ class _LpReader:
                 if at > start:
                     raise tokens.fail(at, "a term")
                 return found, at
+            if found and tokens.peek(start) not in ("+", "-"):
+                raise tokens.fail(start, "'+' or '-' between two terms")
             tokens.allowance.take(OBJECT_BYTES, "its terms")
             found.append(LinearTerm(sign * (Decimal(1) if coefficient is None else coefficient), factors))
 
@@ -155,6 +159,8 @@ class _LpReader:
         """Read ``x ^ 2 + 3 x * y ]``, perhaps with ``/ 2`` behind it."""
         tokens, found = self.tokens, [LinearTerm(Decimal(0), ())][:0]
         while tokens.peek(at) != "]":
+            if found and tokens.peek(at) not in ("+", "-"):
+                raise tokens.fail(at, "'+' or '-' between two terms")
             sign = Decimal(1)
             while tokens.peek(at) in ("+", "-"):
                 sign, at = -sign if tokens.peek(at) == "-" else sign, at + 1

@@ -279,6 +279,7 @@ BAD_CFN = [
     ("{variables: {a: 2 a: 3}}", 1, "a variable that is not declared yet", "'a'"),
     ("{problem: {mustbe: 10}}", 1, "a bound such as <10 or >0", "'10'"),
     ("{extra: 1}", 1, "problem, variables or functions", "'extra'"),
+    ("{variables: {a: 2}", 1, "the section 'functions', or '}'", "the end of the file"),
     ("{variables: {a: 2}} }", 1, "the end of the file", "'}'"),
     ('{problem: {mustbe: "<1e-40"}}', 1, "at most 18 decimals", "40 decimals"),
 ]

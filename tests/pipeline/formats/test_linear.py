@@ -199,7 +199,11 @@ def test_lp_multiplies_variables_of_constraints(read: Read, cells: int) -> None:
         ("-2 <= z <= 3", "2.25 <= z <= 2.75", 3, "bounds of 'z' with a whole number, found 2.25 to 2.75"),
         ("Maximize", "Maximal", 1, "Minimize or Maximize, found 'Maximal'"),
         ("[ 2 x * y", "[ 2 x y", 3, "'^ 2' or '*' in a product"),
-        ("Bounds", "Ranges", 9, "a number, found 'x'"),
+        ("Bounds", "Ranges", 9, "'+' or '-' between two terms, found '0'"),
+        ("3 x + 2 y", "3 x 2 y", 3, "'+' or '-' between two terms, found '2'"),
+        ("3 x + 2 y", "3 x y", 3, "'+' or '-' between two terms, found 'y'"),
+        ("y + z ^ 2 ]", "y z ^ 2 ]", 3, "'+' or '-' between two terms, found 'z'"),
+        ("z + [ 2", "z [ 2", 3, "'+' or '-' between two terms, found '['"),
     ],
 )
 def test_what_is_wrong_with_an_lp_is_said(read: Read, old: str, new: str, line: int, told: str) -> None:
