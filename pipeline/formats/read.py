@@ -54,7 +54,9 @@ def read_evidence(source: Source, model: Model) -> dict[int, int]:
     count = tokens.integer(start, "the number of observed variables", 0, len(model.own_names))
     stop = start + 1 + 2 * count
     if stop != len(tokens):
-        raise tokens.fail(min(stop, len(tokens)), f"{count} observed variables with their states")
+        samples = _samples(tokens)
+        found = f"{samples} samples, of which a file may have one" if samples > 1 else None
+        raise tokens.fail(min(stop, len(tokens)), f"{count} observed variables with their states", found)
     states: dict[int, int] = {}
     for at in range(start + 1, stop, 2):
         variable = _variable(tokens, at, model)
@@ -62,6 +64,14 @@ def read_evidence(source: Source, model: Model) -> dict[int, int]:
         if states.setdefault(variable, state) != state:
             raise tokens.fail(at, f"variable {model.names[variable]!r} in one state only")
     return states
+
+
+def _samples(tokens: WordStream) -> int:
+    """Return the number of samples, if a file begins with it and has a list ``n v x v x ...`` for each; otherwise 0."""
+    at = samples = 0
+    while (word := tokens.peek(at + 1)).isdecimal() and len(word) < 10:
+        at, samples = at + 1 + 2 * int(word), samples + 1
+    return samples if at + 1 == len(tokens) and tokens.peek(0) == str(samples) else 0
 
 
 def _variable(tokens: WordStream, at: int, model: Model) -> int:

@@ -113,6 +113,7 @@ class _OpbReader:
                 coefficient, at = coefficient * Decimal(word), at + 1
                 at = self._star(at) if self.stars else at
             factors: list[Factor] = []
+            starred: list[bool] = []
             while _VARIABLE.fullmatch(word := tokens.peek(at)):
                 name = word.removeprefix("~")
                 if name not in self.draft.domains:
@@ -122,7 +123,13 @@ class _OpbReader:
                     self.draft.domains[name] = 0, 1
                     self.places[name] = at
                 factors.append((name, word != name))
-                at = self._star(at + 1) if self.stars else at + 1
+                at += 1
+                if self.stars:
+                    behind = self._star(at)
+                    starred.append(behind > at)
+                    at = behind
+            if starred and len({*starred[:-1]}) > 1:  # the last variable has no star
+                raise tokens.fail(start, "'*' between all variables of a product or none; a remark has its own line")
             if at == start:
                 return found, at
             # "3e2" followed by nothing may be the number 300 or a missing variable

@@ -549,6 +549,7 @@ def test_evidence(name: str, tmp_path: Path) -> None:
     with pytest.raises(FormatError) as caught:
         load_evidence(tmp_path / "a.uai.evid", model)
     assert wanted in caught.value.expected
+    assert (name == "two samples") == (caught.value.found == "2 samples, of which a file may have one")
 
 
 @pytest.mark.parametrize("suffix", ["map", "query", "MAR", "PR"])

@@ -135,6 +135,7 @@ def test_sums_of_too_many_values_are_refused_with_their_number(read: Read) -> No
             "a variable after a number, with a space before it if it is e1, found '+1e1'",
         ),
         ("min: 9.5 x1 0.000000000000000001 x2 ;", "costs of at most 18 digits (here with 18 decimals)"),
+        ("+1 x1 * a remark\n+1 x2 >= 1;", "'*' between all variables of a product or none"),
     ],
 )
 def test_what_is_wrong_with_an_opb_is_said(read: Read, text: str, told: str) -> None:
