@@ -117,7 +117,8 @@ class SweepPolicy(Policy):
     joint_states : int
         Maximum joint states that are compared or drawn together. With more states, some variables are chosen first.
     joined_cells : int
-        Maximum cells of a join that eliminates variables first. Larger tables stay on the device.
+        Maximum cells of a join that eliminates variables first. Larger tables stay on the device. Draws whose tables
+        are read together have at most this number of cells, too.
     drawn_cells : int
         Maximum cells of a table that is built for draws. With its derived arrays, it takes 40 MB.
     rows_a_draw : int

@@ -125,9 +125,12 @@ def draw_step(
         if above * below <= min(cells, policy.rows_a_draw * draws * below):
             _from_table(read, given, left, sizes, states, uniform, draws)
             return
-        few = min(policy.joint_states, cells)
+        # a table of more rows than that takes longer to join than the rows of all draws
+        many = above > policy.rows_a_draw * draws
+        few = min(policy.joined_cells if many else policy.joint_states, cells // 2)
         if below <= few or len(left) == 1:
-            _from_batches(read, given, left, sizes, states, uniform, draws, max(cells // below, 1))
+            together = max(min(policy.joined_cells, cells) // below, 1)
+            _from_batches(read, given, left, sizes, states, uniform, draws, together)
             return
         first = _first(left, sizes, max(cells // above, 1))
         _from_table(read, given, first, sizes, states, uniform, draws)
@@ -290,10 +293,23 @@ def _natural(weights: Array, logs: bool) -> Array:
 
 def _sums(weights: Array) -> list[Array]:
     """Return for each variable the cumulated weights of its states, given those before it, later ones summed out."""
-    tables = [weights]
-    while tables[-1].ndim > 2:
-        tables.append(tables[-1].sum(axis=-1))
-    return [np.cumsum(table.reshape(-1, table.shape[-1]), axis=1) for table in reversed(tables)]
+    table, found = weights, [_cumulated(weights)]
+    while table.ndim > 2:
+        # two states are cumulated to the same bits as they are summed; there NumPy's loops over an axis are slow
+        table = found[-1][:, 1].reshape(table.shape[:-1]) if table.shape[-1] == 2 else table.sum(axis=-1)
+        found.append(_cumulated(table))
+    return found[::-1]
+
+
+def _cumulated(weights: Array) -> Array:
+    """Return the sums of weights up to each state, a row for each joint state of the variables before it."""
+    rows = weights.reshape(-1, weights.shape[-1])
+    if rows.shape[1] != 2:
+        return np.cumsum(rows, axis=1)
+    sums = np.empty(rows.shape)
+    sums[:, 0] = rows[:, 0]
+    np.add(rows[:, 0], rows[:, 1], out=sums[:, 1])
+    return sums
 
 
 def _drawn(

@@ -31,7 +31,8 @@ from bucketflow.pipeline.cli.main import main
 from bucketflow.pipeline.formats.format_policy import FormatPolicy
 from bucketflow.pipeline.options import Options
 from bucketflow.tasks.steps.policy import SweepPolicy
-from bucketflow.tasks.sweeps.conditional_draws import inverse, uniform_numbers
+from bucketflow.tasks.sweeps.conditional_draws import draw_step, inverse, uniform_numbers
+from bucketflow.tasks.sweeps.scaled import measured
 from tests.device_stand_in import device as stand_in
 from tests.exact import Weights, costs
 from tests.memory import traced
@@ -459,3 +460,18 @@ def test_draws_that_are_written_as_they_are_made(tmp_path: Path, monkeypatch: py
         assert not (tmp_path / "none.csv").exists()
         with pytest.raises(ModelError, match="cannot write samples"):
             sample(model, 5, out=tmp_path / "draws.txt")
+
+
+def test_few_draws_of_many_joint_states_are_the_first_of_many_draws() -> None:
+    """Few draws read the rows of their own states; many draws share a table of all rows."""
+    rng, first, left = np.random.default_rng(0), range(6), range(6, 18)
+    scopes = [(*first[:3], *left), (*first[3:], *left)]
+    read = [(measured(rng.random(2 ** len(scope)), 0.0), scope) for scope in scopes]
+    above = {v: rng.integers(0, 2, 1000).astype(np.int32) for v in first}
+
+    def drawn(draws: int) -> list[list[int]]:
+        states = {v: found[:draws] for v, found in above.items()}
+        draw_step(read, [2] * 18, states, lambda v, start, stop: uniform_numbers(1, v, start, stop), draws, 1 << 20)
+        return [states[v][:10].tolist() for v in left]
+
+    assert drawn(10) == drawn(1000)
