@@ -223,6 +223,15 @@ class CountPlan:
             )
         return Spectrum(unit, points, -(-left // unit))
 
+    @cached_property
+    def sums_all(self) -> bool:
+        """Whether every assignment counts that no function forbids by itself."""
+        if self.spectrum is not None or self.scale is None:
+            return self.spectrum is None
+        greatest, lowest = self.network.model.greatest, self.network.model.lowest
+        # a leaf table also forbids sums of its functions from COST_LIMIT on
+        return all(sum([greatest[f] - lowest[f] for f in leaf.functions]) < COST_LIMIT for leaf in self.network.leaves)
+
     @property
     def points(self) -> int:
         """Number of points at which the count is evaluated modulo each prime."""

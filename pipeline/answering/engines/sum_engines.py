@@ -65,8 +65,8 @@ class _SumEngine(ABC):
 
     @property
     def sums_all(self) -> bool:
-        """Whether every assignment counts that no function forbids."""
-        return self.request.question.count_plan.spectrum is None
+        """Whether every assignment counts that no function forbids by itself."""
+        return self.request.question.count_plan.sums_all
 
     @abstractmethod
     def estimate(self) -> Estimate:

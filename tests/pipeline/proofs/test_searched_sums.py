@@ -38,6 +38,16 @@ def test_counts_of_costs(model: Model) -> None:
     assert found is None or found.value == brute_count(model, {})
 
 
+def test_sums_of_huge_costs_over_one_scope_are_not_counted() -> None:
+    """Two costs of 0.6 * 2**61 are allowed, and their sum is at least ``top`` and at least 2**61."""
+    huge = (6 << 61) // 10
+    table = np.array([[0, huge], [1, huge]], np.int64)
+    model = Model.build("cost", {"x": 2, "y": 2}, [(["x", "y"], table)] * 2, top=(1 << 61) - 1)
+    for method in ("auto", "dense", "diagram"):
+        assert bucketflow.solve(model, "count", method=method).value == 2  # type: ignore[arg-type]
+    assert searched(model, "count", "sums of finite costs may reach top") is None
+
+
 @settings(max_examples=60, deadline=None)
 @given(markov_models())
 def test_sums_and_counts_of_potentials(model: Model) -> None:
