@@ -425,7 +425,7 @@ class Scopes:
     variables : ndarray
     steps : ndarray
         How far neighbouring states of each are apart among all values of a function that is dense, or would be;
-        ``_BEYOND`` where a function that is stored by rows has more assignments than that.
+        ``FAR_INTEGER`` where a function that is stored by rows has more assignments than that.
     dims : ndarray
         The domain sizes of all variables of the model.
     by_rows : ndarray of bool

@@ -211,6 +211,21 @@ def test_searches_grow_with_what_propagations_took() -> None:
     assert len(begun) == 4  # of 1, 5, 21 propagations, and of the longest
 
 
+def test_a_search_begins_once_answers_took_some_seconds() -> None:
+    """Answers count by their predicted seconds."""
+    plan = bucketflow.compile(model()).plan
+    assert plan is not None
+    with CompiledPolicy.using(searching_seconds=2.5 * propagation_seconds(plan)):
+        compiled, begun = bucketflow.compile(model()), list[float]()
+        assert compiled.better is not None
+        compiled.better.find = lambda seconds, stop: begun.append(seconds)
+        for count in range(1, 5):
+            compiled.reset()
+            compiled.marginals()
+            compiled.better.wait()
+            assert bool(begun) == (count >= 3)
+
+
 def test_threads_may_ask_while_plans_change() -> None:
     """And batches, which read plan and tables together."""
     compiled, names = dear(), model().names
