@@ -230,10 +230,13 @@ def planned(prepared: Prepared, rates: Callable[[Semiring], Rates], tree: Tree |
         plan = divided(plan, resources, known, lambda: prepared.memory_bytes)
     verify_workers_memory(plan, resources, bool(stored))
     if prepared.question.query == "count" and not problem.keeps_last:
+        from ..queries.counting import CountEstimate
         from .counts import counted_plan
 
-        longest = min(prepared.most_work / ROWS_PER_SECOND, HOPELESS_SECONDS)
-        plan = counted_plan(plan, prepared.count_plan, known, prepared.memory_bytes, longest)
+        # uniform samples sweep a network of a count by their own arithmetic, once
+        if isinstance(prepared.arithmetic, CountEstimate):
+            longest = min(prepared.most_work / ROWS_PER_SECOND, HOPELESS_SECONDS)
+            plan = counted_plan(plan, prepared.count_plan, known, prepared.memory_bytes, longest)
     return replace(prepared, resources=resources, prices=replace(prices, chosen=plan))
 
 
