@@ -1,4 +1,6 @@
-"""Exact counts by sweeps: plan the sweeps modulo several primes, and run them; see :mod:`bucketflow.pipeline.queries.counting`.
+"""Exact counts by sweeps: plan the sweeps modulo several primes, and run them.
+
+:mod:`bucketflow.pipeline.queries.counting` decides how a network is counted.
 
 The first sweep of a count estimates its size in floating point. The sweeps modulo primes follow. A count under a limit
 of costs is read from the coefficients of a polynomial, which is evaluated at many points. One sweep evaluates several
