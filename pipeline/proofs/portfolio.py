@@ -184,7 +184,9 @@ class Opening:
         if not self._prunes or known.is_over() or known.upper is None:
             return
         went = yield from self.team.turn("dolls", LEAST_TURN_SECONDS)
-        if went and (layout_seconds := turns.debt_seconds.pop("dolls", 0.0)):
+        if not went:
+            return
+        if layout_seconds := turns.debt_seconds.pop("dolls", 0.0):
             yield from self.team.turn("dolls", layout_seconds)
         if turns.nearly_done("dolls", known.spent):
             turns.debt_seconds.clear()
