@@ -67,8 +67,7 @@ def counted_plan(
     if plan.row_bounds is not None and (least := least_seconds_by_rows(found)) > longest:
         raise BudgetError(
             f"the count takes {found.sweeps:,} sweeps over sparse tables, one after the other, at least {least:.3g} s "
-            "in "
-            f"all, allowed {longest:.3g}"
+            f"in all, allowed {longest:.3g}"
         )
     return found
 
